@@ -1,4 +1,5 @@
-# Parts that are not ours. Debian packages are found by CMake; libtorch and Arrow come out of their Python wheels.
+# Parts that are not ours. Debian packages are found by CMake, never downloaded by it; libtorch and Arrow come out of
+# their Python wheels, which ./dev setup fetches, checks by hash and keeps outside the tree.
 foreach(package nlohmann_json yaml-cpp CLI11 spdlog fmt Threads)
   find_package(${package} QUIET)
   if(NOT ${package}_FOUND)
@@ -6,24 +7,39 @@ foreach(package nlohmann_json yaml-cpp CLI11 spdlog fmt Threads)
       "nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libspdlog-dev libfmt-dev")
   endif()
 endforeach()
-find_package(OpenMP REQUIRED COMPONENTS CXX)
 
-if(NOT EXISTS ${TANDEM_SITE_PACKAGES}/torch/lib/libtorch_cpu.so)
-  message(FATAL_ERROR "No torch wheel in TANDEM_SITE_PACKAGES='${TANDEM_SITE_PACKAGES}'. Run ./dev setup.")
+# Where ./dev setup keeps what it fetched and built.
+set(TANDEM_CACHE "$ENV{TANDEM_CACHE}")
+if(NOT TANDEM_CACHE AND NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
+  set(TANDEM_CACHE "$ENV{XDG_CACHE_HOME}/tandem")
+elseif(NOT TANDEM_CACHE)
+  set(TANDEM_CACHE "$ENV{HOME}/.cache/tandem")
 endif()
-file(GLOB cuda_runtime_dir ${TANDEM_SITE_PACKAGES}/nvidia/cu13/lib)
-add_library(tandem_torch INTERFACE)
+set(tandem_wheels "${TANDEM_SITE_PACKAGES}")
+if(NOT tandem_wheels)
+  file(GLOB tandem_wheels ${TANDEM_CACHE}/venv/lib/python3.*/site-packages)
+endif()
+if(NOT EXISTS "${tandem_wheels}/torch/lib/libtorch_cpu.so")
+  message(FATAL_ERROR "No torch wheel in '${tandem_wheels}'. Run ./dev setup, or set TANDEM_SITE_PACKAGES.")
+endif()
+
+# Imported, so that an installed tree names them and cmake/tandem-config.cmake.in says where they lie there.
+set(tandem_torch_include ${tandem_wheels}/torch/include)
+add_library(tandem_torch INTERFACE IMPORTED GLOBAL)
 target_include_directories(tandem_torch SYSTEM INTERFACE
-  ${TANDEM_SITE_PACKAGES}/torch/include ${TANDEM_SITE_PACKAGES}/torch/include/torch/csrc/api/include)
-target_compile_definitions(tandem_torch INTERFACE AT_PER_OPERATOR_HEADERS)
-target_link_libraries(tandem_torch INTERFACE
-  ${TANDEM_SITE_PACKAGES}/torch/lib/libtorch_cpu.so ${TANDEM_SITE_PACKAGES}/torch/lib/libc10.so OpenMP::OpenMP_CXX)
+  ${tandem_torch_include} ${tandem_torch_include}/torch/csrc/api/include)
+target_compile_definitions(tandem_torch INTERFACE AT_PER_OPERATOR_HEADERS FMT_HEADER_ONLY)  # the torch wheel carries a newer fmt than Debian: headers only, so that both can be linked
+# libtorch's own OpenMP runtime, so that its threads and ours are one pool.
+target_compile_options(tandem_torch INTERFACE -fopenmp)
+foreach(name libtorch_cpu.so libc10.so libgomp.so.1)
+  target_link_libraries(tandem_torch INTERFACE ${tandem_wheels}/torch/lib/${name})
+endforeach()
 target_link_options(tandem_torch INTERFACE -Wl,--allow-shlib-undefined)
 
-file(GLOB arrow_lib ${TANDEM_SITE_PACKAGES}/pyarrow/libarrow.so.*)
-file(GLOB parquet_lib ${TANDEM_SITE_PACKAGES}/pyarrow/libparquet.so.*)
-add_library(tandem_arrow INTERFACE)
-target_include_directories(tandem_arrow SYSTEM INTERFACE ${TANDEM_SITE_PACKAGES}/pyarrow/include)
-target_link_libraries(tandem_arrow INTERFACE ${arrow_lib} ${parquet_lib})
+file(GLOB tandem_arrow_libraries ${tandem_wheels}/pyarrow/libarrow.so.* ${tandem_wheels}/pyarrow/libparquet.so.*)
+add_library(tandem_arrow INTERFACE IMPORTED GLOBAL)
+target_include_directories(tandem_arrow SYSTEM INTERFACE ${tandem_wheels}/pyarrow/include)
+target_link_libraries(tandem_arrow INTERFACE ${tandem_arrow_libraries})
 
-set(CMAKE_BUILD_RPATH ${TANDEM_SITE_PACKAGES}/torch/lib ${cuda_runtime_dir} ${TANDEM_SITE_PACKAGES}/pyarrow)
+set(tandem_wheel_library_dirs ${tandem_wheels}/torch/lib ${tandem_wheels}/nvidia/cu13/lib ${tandem_wheels}/pyarrow)
+set(CMAKE_BUILD_RPATH ${tandem_wheel_library_dirs})

@@ -1,8 +1,19 @@
-# tandem_folder(NAME dep...): src/NAME becomes the library tandem_NAME; its dependencies are named, so that the
-# include directions of docs/architecture.md are visible here too.
+# tandem_folder(NAME dep...): src/NAME becomes the library tandem_NAME (tandem::NAME once installed); its dependencies
+# are named, so that the include directions of docs/architecture.md are visible here too.
 function(tandem_folder name)
+  set(library tandem_${name})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
-  add_library(tandem_${name} STATIC ${sources})
-  target_include_directories(tandem_${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>)
-  target_link_libraries(tandem_${name} PUBLIC ${ARGN})
+  set(scope PUBLIC)
+  if(sources)
+    add_library(${library} STATIC ${sources})
+  else()
+    set(scope INTERFACE)
+    add_library(${library} INTERFACE)  # headers only
+  endif()
+  target_include_directories(${library} ${scope}
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include/tandem>)
+  target_compile_features(${library} ${scope} cxx_std_20)
+  target_link_libraries(${library} ${scope} ${ARGN})
+  set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY tandem_libraries ${library})
 endfunction()

@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 namespace tandem {
@@ -19,11 +20,43 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+LiveLine*& live_line() {
+  static LiveLine* instance = nullptr;
+  return instance;
+}
+
+template <class Print>
+void print_above_live_line(const Print& print) {
+  const std::lock_guard lock(terminal_mutex());
+  if (live_line() != nullptr) live_line()->wipe();
+  print();
+}
+
+void log_line(spdlog::level::level_enum level, std::string_view text) {
+  if (!logger().should_log(level)) return;
+  print_above_live_line([&] { logger().log(level, "{}", text); });
+}
+
 }  // namespace
 
-void log_debug(std::string_view text) { logger().debug("{}", text); }
-void log_info(std::string_view text) { logger().info("{}", text); }
-void log_warn(std::string_view text) { logger().warn("{}", text); }
-void log_error(std::string_view text) { logger().error("{}", text); }
+void log_debug(std::string_view text) { log_line(spdlog::level::debug, text); }
+void log_info(std::string_view text) { log_line(spdlog::level::info, text); }
+void log_warn(std::string_view text) { log_line(spdlog::level::warn, text); }
+void log_error(std::string_view text) { log_line(spdlog::level::err, text); }
+
+void print_line(std::string_view text) {
+  print_above_live_line([&] {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+  });
+}
+
+std::mutex& terminal_mutex() {
+  static std::mutex instance;
+  return instance;
+}
+
+void set_live_line(LiveLine* live) { live_line() = live; }
 
 }  // namespace tandem

@@ -31,14 +31,21 @@ TrajectoryPtr TrajectoryStore::get(TrajectoryHandle handle) const {
   return found->second;
 }
 
-void TrajectoryStore::erase(TrajectoryHandle handle) {
+void TrajectoryStore::put_ref_logprobs(TrajectoryHandle handle, std::vector<float> logprobs) {
   const std::lock_guard lock(mutex_);
-  trajectories_.erase(handle);
+  ref_logprobs_[handle] = std::move(logprobs);
+}
+
+std::vector<float> TrajectoryStore::ref_logprobs(TrajectoryHandle handle) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = ref_logprobs_.find(handle);
+  return found == ref_logprobs_.end() ? std::vector<float>{} : found->second;
 }
 
 void TrajectoryStore::clear() {
   const std::lock_guard lock(mutex_);
   trajectories_.clear();
+  ref_logprobs_.clear();
 }
 
 size_t TrajectoryStore::size() const {

@@ -45,6 +45,7 @@ struct Trajectory {
   std::vector<TokenId> response_ids;
   std::vector<float> rollout_logprobs;  // one a response token, over the whole vocabulary
   StopReason stop_reason = StopReason::kLength;
+  double mean_entropy = 0;  // of the distributions its tokens were drawn from, in nats
 };
 using TrajectoryHandle = uint64_t;
 
@@ -59,7 +60,9 @@ struct Sample {
   StopReason stop_reason = StopReason::kLength;
   double score = 0;   // what the reward function gave
   double reward = 0;  // score plus shaping (KL in reward, overlong penalty)
+  double kl = 0;      // Σ over its tokens of the estimated KL against the reference, where there is one
   double advantage = 0;
+  double mean_entropy = 0;  // of the distributions its tokens were drawn from, in nats
 };
 using RolloutBatch = std::vector<Sample>;
 

@@ -1,0 +1,22 @@
+// One subcommand of the program.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace tandem {
+
+// Adds a subcommand; when it was chosen, parsing sets `action` to what it does. The result is the exit code.
+using Action = std::function<int()>;
+void add_train(CLI::App& app, Action& action);
+void add_quickstart(CLI::App& app, Action& action);
+void add_generate(CLI::App& app, Action& action);
+void add_logprobs(CLI::App& app, Action& action);
+void add_data(CLI::App& app, Action& action);
+void add_convert(CLI::App& app, Action& action);
+void add_docs(CLI::App& app, Action& action);  // hidden: writes docs/config.md
+
+// Threads of the kernels; 0: one a core.
+void set_num_threads(int64_t threads);
+
+}  // namespace tandem

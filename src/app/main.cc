@@ -1,0 +1,68 @@
+// The program: one file a subcommand; everything else is behind them.
+#include <omp.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "app/command.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace tandem {
+
+void set_num_threads(int64_t threads) {
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  omp_set_num_threads(static_cast<int>(threads > 0 ? threads : std::max<int64_t>(1, cores)));
+}
+
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  tandem quickstart --model DIR                     train a small model on sums and watch it learn
+  tandem data arithmetic --out data                 make train.parquet and test.parquet
+  tandem train examples/grpo.yaml data.train_batch_size=8 actor_rollout_ref.model.path=DIR
+  tandem train --print-config key=value ...         every key, its meaning and the sizes that follow; trains nothing
+  tandem generate DIR                               chat in the terminal
+  tandem logprobs DIR file.jsonl                    log-probs of token ids or chats
+
+Each subcommand explains itself: tandem train --help)";
+
+int run(int argc, char** argv) {
+  CLI::App app("Tandem: reinforcement-learning post-training of language models. One engine generates and trains.");
+  app.footer(kExamples);
+  app.require_subcommand(1);
+  app.set_help_flag("-h,--help", "explain and exit");
+  Action action;
+  add_quickstart(app, action);
+  add_train(app, action);
+  add_generate(app, action);
+  add_logprobs(app, action);
+  add_data(app, action);
+  add_convert(app, action);
+  add_docs(app, action);
+  app.add_subcommand("version", "print the version")->callback([&] {
+    action = [] { return std::puts("tandem " TANDEM_VERSION), 0; };
+  });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return action();
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  try {
+    tandem::set_num_threads(0);
+    return tandem::run(argc, argv);
+  } catch (const tandem::Error& error) {
+    tandem::log_error(error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    tandem::log_error(error.what());
+    return 3;
+  }
+}

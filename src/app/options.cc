@@ -1,0 +1,213 @@
+#include "app/options.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path hub_cache() {
+  if (const char* cache = std::getenv("HF_HUB_CACHE")) return cache;
+  if (const char* home = std::getenv("HF_HOME")) return fs::path(home) / "hub";
+  return expand_user("~/.cache/huggingface/hub");
+}
+
+// models--ORG--NAME/refs/main names the snapshot.
+fs::path cached_snapshot(const std::string& id) {
+  std::string name = "models--" + id;
+  for (size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/')) name.replace(slash, 1, "--");
+  const fs::path repo = hub_cache() / name, ref = repo / "refs" / "main";
+  if (!fs::exists(ref)) return {};
+  std::string revision = read_file(ref);
+  revision.erase(revision.find_last_not_of(" \n\r\t") + 1);
+  const fs::path snapshot = repo / "snapshots" / revision;
+  return fs::exists(snapshot / "config.json") ? snapshot : fs::path();
+}
+
+std::vector<fs::path> paths(const std::vector<std::string>& names) {
+  std::vector<fs::path> all;
+  for (const std::string& name : names) all.push_back(expand_user(name));
+  return all;
+}
+
+SamplingParams sampling_base(const Config& config, const SpecialIds& special) {
+  const RolloutConfig& rollout = config.actor_rollout_ref.rollout;
+  SamplingParams sampling;
+  sampling.max_tokens = derived_sizes(config).response_length;
+  sampling.min_tokens = rollout.min_tokens;
+  sampling.ignore_eos = rollout.ignore_eos;
+  sampling.eos_ids = special.eos;
+  for (const int64_t id : rollout.stop_token_ids) sampling.stop_token_ids.push_back(static_cast<TokenId>(id));
+  sampling.stop = rollout.stop;
+  sampling.seed = static_cast<uint64_t>(rollout.seed);
+  return sampling;
+}
+
+TrainerOptions trainer_options(const Config& config) {
+  const ActorConfig& actor = config.actor_rollout_ref.actor;
+  const DerivedSizes sizes = derived_sizes(config);
+  TrainerOptions options;
+  options.clip = {sizes.clip_low, sizes.clip_high, actor.clip_ratio_c};
+  options.aggregation = parse_loss_aggregation(actor.loss_agg_mode);
+  options.norm_length = sizes.loss_scale;
+  options.entropy_coeff = actor.entropy_coeff;
+  options.use_kl_loss = actor.use_kl_loss;
+  options.kl_loss_coef = actor.kl_loss_coef;
+  options.kl_type = parse_kl_type(actor.kl_loss_type);
+  options.mini_batch_samples = sizes.samples_per_mini_batch;
+  options.epochs = actor.ppo_epochs;
+  options.shuffle = actor.shuffle;
+  options.seed = static_cast<uint64_t>(actor.data_loader_seed);
+  if (actor.use_dynamic_bsz) {
+    options.max_micro_tokens = micro_batch_token_limit(config, false);
+  } else {
+    options.max_micro_tokens = INT64_MAX;
+    options.max_micro_samples = actor.ppo_micro_batch_size_per_gpu.value_or(1);
+  }
+  options.may_recompute = config.actor_rollout_ref.model.enable_gradient_checkpointing;
+  return options;
+}
+
+OptimizerOptions optimizer_options(const OptimConfig& optim, int64_t total_steps) {
+  OptimizerOptions options;
+  options.lr = optim.lr;
+  options.beta1 = optim.betas.at(0);
+  options.beta2 = optim.betas.at(1);
+  options.weight_decay = optim.weight_decay;
+  options.clip_grad = optim.clip_grad;
+  options.schedule = optim.lr_scheduler_type == "cosine" ? LrSchedule::kCosine : LrSchedule::kConstant;
+  options.total_steps = total_steps;
+  options.warmup_steps = optim.lr_warmup_steps >= 0
+                             ? optim.lr_warmup_steps
+                             : static_cast<int64_t>(optim.lr_warmup_steps_ratio * static_cast<double>(total_steps));
+  options.min_lr_ratio = optim.min_lr_ratio;
+  options.num_cycles = optim.num_cycles;
+  return options;
+}
+
+DatasetOptions data_options(const DataConfig& data, const std::vector<std::string>& files, int64_t max_samples,
+                            int64_t trainer_seed) {
+  DatasetOptions options;
+  options.files = paths(files);
+  options.prompt_key = data.prompt_key;
+  options.reward_fn_key = data.reward_fn_key;
+  options.max_prompt_length = static_cast<size_t>(data.max_prompt_length);
+  options.truncation = parse_truncation(data.truncation);
+  options.filter_overlong_prompts = data.filter_overlong_prompts;
+  options.max_samples = max_samples;
+  options.shuffle = data.shuffle;
+  options.seed = static_cast<uint64_t>(data.seed.value_or(trainer_seed));
+  options.num_threads = static_cast<size_t>(std::max<int64_t>(1, data.dataloader_num_workers));
+  return options;
+}
+
+}  // namespace
+
+fs::path resolve_model(const std::string& path) {
+  const fs::path folder = expand_user(path);
+  if (fs::exists(folder / "config.json")) return folder;
+  if (fs::exists(folder))
+    throw ConfigError(folder.string() + " holds no config.json; give a folder in Hugging Face layout");
+  if (const fs::path snapshot = path.empty() ? fs::path() : cached_snapshot(path); !snapshot.empty()) return snapshot;
+  const bool looks_like_id =
+      std::count(path.begin(), path.end(), '/') == 1 && !path.starts_with(".") && !path.starts_with("/");
+  if (looks_like_id)
+    throw ConfigError("model " + path + " is neither a folder nor in the Hugging Face cache " + hub_cache().string() +
+                      "; download it with: hf download " + path);
+  throw ConfigError("there is no model folder '" + path + "'; set actor_rollout_ref.model.path");
+}
+
+fs::path run_folder(const Config& config) {
+  const fs::path local = expand_user(config.trainer.default_local_dir);
+  return local.filename() == "checkpoints" ? local.parent_path() : local;
+}
+
+EngineOptions engine_options(const Config& config, const SpecialIds& special, int64_t total_optimizer_steps) {
+  const RolloutConfig& rollout = config.actor_rollout_ref.rollout;
+  EngineOptions options;
+  options.model_path = resolve_model(config.actor_rollout_ref.model.path);
+  options.max_model_len = derived_sizes(config).model_length;
+  options.scheduler = {rollout.max_num_seqs, rollout.max_num_batched_tokens, rollout.enable_chunked_prefill};
+  options.prefix_caching = rollout.enable_prefix_caching;
+  options.kv_cache_bytes = rollout.kv_cache_memory_mb << 20;
+  options.sampling = options.validation_sampling = sampling_base(config, special);
+  options.sampling.temperature = rollout.do_sample ? rollout.temperature : 0;
+  options.sampling.top_k = rollout.top_k;
+  options.sampling.top_p = rollout.top_p;
+  options.sampling.min_p = rollout.min_p;
+  const ValSamplingConfig& val = rollout.val_kwargs;
+  options.validation_sampling.temperature = val.do_sample ? val.temperature : 0;
+  options.validation_sampling.top_k = val.top_k;
+  options.validation_sampling.top_p = val.top_p;
+  options.num_samples = rollout.n;
+  options.num_validation_samples = val.n;
+  options.trainer = trainer_options(config);
+  options.optimizer = optimizer_options(config.actor_rollout_ref.actor.optim, total_optimizer_steps);
+  return options;
+}
+
+bool needs_reference(const Config& config) {
+  return config.actor_rollout_ref.actor.use_kl_loss || config.algorithm.use_kl_in_reward;
+}
+
+ReferenceOptions reference_options(const Config& config) {
+  ReferenceOptions options;
+  options.model_path = resolve_model(config.actor_rollout_ref.model.path);
+  options.max_model_len = derived_sizes(config).model_length;
+  options.max_micro_tokens = micro_batch_token_limit(config, false);
+  options.kl_type = parse_kl_type(config.algorithm.kl_penalty);
+  return options;
+}
+
+GrpoOptions grpo_options(const Config& config) {
+  const AlgorithmConfig& algorithm = config.algorithm;
+  return {parse_advantage_estimator(algorithm.adv_estimator, algorithm.norm_adv_by_std_in_grpo),
+          algorithm.use_kl_in_reward, algorithm.kl_ctrl.kl_coef};
+}
+
+RewardOptions reward_options(const Config& config) {
+  const RewardConfig& reward = config.reward;
+  RewardOptions options;
+  options.rule = reward.rule.value_or("");
+  if (reward.custom_reward_function.path) options.path = expand_user(*reward.custom_reward_function.path);
+  options.name = reward.custom_reward_function.name;
+  options.reward_kwargs = reward.custom_reward_function.reward_kwargs.text;
+  options.num_workers = static_cast<size_t>(reward.num_workers);
+  options.timeout_seconds = reward.timeout;
+  return options;
+}
+
+OverlongOptions overlong_options(const Config& config) {
+  const OverlongBufferConfig& buffer = config.reward.reward_kwargs.overlong_buffer_cfg;
+  OverlongOptions options;
+  options.enable = config.reward.reward_manager.name == "dapo" && buffer.enable;
+  options.len = buffer.len;
+  options.penalty_factor = buffer.penalty_factor;
+  options.max_response_length =
+      config.reward.reward_kwargs.max_resp_len.value_or(derived_sizes(config).response_length);
+  check_overlong(options);
+  return options;
+}
+
+DatasetOptions train_data_options(const Config& config) {
+  return data_options(config.data, config.data.train_files, config.data.train_max_samples, config.trainer.seed);
+}
+
+DatasetOptions validation_data_options(const Config& config) {
+  return data_options(config.data, config.data.val_files, config.data.val_max_samples, config.trainer.seed);
+}
+
+LoaderOptions loader_options(const Config& config) {
+  LoaderOptions options;
+  options.batch_size = static_cast<size_t>(config.data.train_batch_size);
+  options.shuffle = config.data.shuffle;
+  options.seed = static_cast<uint64_t>(config.data.seed.value_or(config.trainer.seed));
+  return options;
+}
+
+}  // namespace tandem

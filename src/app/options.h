@@ -1,0 +1,34 @@
+// From the configuration's keys to what each part asks for. Pure functions.
+#pragma once
+
+#include <filesystem>
+
+#include "config/config.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "engine/engine.h"
+#include "engine/reference.h"
+#include "programs/grpo.h"
+#include "reward/overlong.h"
+#include "reward/reward.h"
+
+namespace tandem {
+
+// A folder, or a Hugging Face hub id found in the local cache (HF_HUB_CACHE, HF_HOME). ConfigError with the download
+// command where it is not.
+std::filesystem::path resolve_model(const std::string& path);
+
+// The run's folder: what holds default_local_dir when that is called "checkpoints", else that folder itself.
+std::filesystem::path run_folder(const Config& config);
+
+EngineOptions engine_options(const Config& config, const SpecialIds& special, int64_t total_optimizer_steps);
+ReferenceOptions reference_options(const Config& config);
+bool needs_reference(const Config& config);
+GrpoOptions grpo_options(const Config& config);
+RewardOptions reward_options(const Config& config);
+OverlongOptions overlong_options(const Config& config);
+DatasetOptions train_data_options(const Config& config);
+DatasetOptions validation_data_options(const Config& config);
+LoaderOptions loader_options(const Config& config);
+
+}  // namespace tandem

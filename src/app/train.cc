@@ -1,0 +1,66 @@
+// tandem train: files of YAML and key=value overrides, in any order.
+#include <fmt/format.h>
+
+#include "app/command.h"
+#include "app/run_summary.h"
+#include "app/train_run.h"
+#include "base/log.h"
+#include "config/describe.h"
+#include "config/load.h"
+
+namespace tandem {
+namespace {
+
+struct TrainArguments {
+  std::vector<std::string> words;
+  bool print_config = false;
+};
+
+bool is_file(const std::string& word) {
+  return word.find('=') == std::string::npos && (word.ends_with(".yaml") || word.ends_with(".yml"));
+}
+
+Config load(const std::vector<std::string>& words) {
+  std::vector<std::filesystem::path> files;
+  std::vector<std::string> overrides;
+  for (const std::string& word : words) {
+    if (is_file(word)) {
+      files.emplace_back(word);
+    } else {
+      overrides.push_back(word);
+    }
+  }
+  return load_config(files, overrides);
+}
+
+int train(const TrainArguments& arguments) {
+  Config config = load(arguments.words);
+  if (arguments.print_config) {
+    print_line(describe_config(config));
+    return 0;
+  }
+  set_num_threads(config.trainer.num_threads);
+  TrainRun run(std::move(config));
+  const RunSummary summary = run.run();
+  print_line(describe_run(summary));
+  return summary.interrupted ? 130 : 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& action) {
+  auto* command = app.add_subcommand(
+      "train",
+      "train a policy with GRPO and its kin\n\n"
+      "Words are YAML files and key=value overrides; keys are verl's (docs/config.md lists them).\n"
+      "A run writes runs/<trainer.experiment_name>/: config.yaml, metrics.jsonl, samples.jsonl,\n"
+      "tensorboard/, checkpoints/global_step_N. Started again, it resumes from the newest checkpoint.");
+  auto arguments = std::make_shared<TrainArguments>();
+  command->add_option("words", arguments->words, "FILE.yaml or key=value");
+  command->add_flag("--print-config", arguments->print_config, "print the resolved configuration and stop");
+  command->prefix_command(false);
+  command->allow_extras(false);
+  command->callback([&action, arguments] { action = [arguments] { return train(*arguments); }; });
+}
+
+}  // namespace tandem

@@ -1,0 +1,236 @@
+#include "app/train_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "app/interrupt.h"
+#include "app/options.h"
+#include "app/step_report.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "config/describe.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+PromptDataset load_data(const DatasetOptions& options, const Config& config, const Chat& chat) {
+  const std::string kwargs = config.data.apply_chat_template_kwargs.text;
+  return PromptDataset(options, [&](const std::vector<Message>& messages) { return chat.encode(messages, kwargs); });
+}
+
+template <class Worker>
+WorkerGroup<Worker> single(std::shared_ptr<Worker> worker, CallObserver observer) {
+  return WorkerGroup<Worker>({std::move(worker)}, observer);
+}
+
+int64_t optimizer_steps(const Config& config, int64_t train_rows) {
+  return total_steps(config, train_rows) * derived_sizes(config).optimizer_steps_per_step;
+}
+
+EngineOptions with_progress(EngineOptions options, Progress& progress) {
+  options.on_tokens = [&progress](int64_t tokens) { progress.advance(tokens); };
+  return options;
+}
+
+void add_seconds(std::vector<Metric>& totals, const Metrics& timing) {
+  for (const Metric& metric : timing) {
+    const std::string name = metric.name.substr(metric.name.find('/') + 1);
+    auto place = std::find_if(totals.begin(), totals.end(), [&](const Metric& m) { return m.name == name; });
+    if (place == totals.end()) place = totals.insert(totals.end(), {name, 0});
+    place->value += metric.value;
+  }
+}
+
+// A run that starts anew where another one was keeps what that one wrote.
+void set_aside_earlier_run(const fs::path& folder) {
+  if (!fs::exists(folder / "metrics.jsonl")) return;
+  int number = 1;
+  while (fs::exists(folder / fmt::format("earlier-{}", number))) ++number;
+  const fs::path aside = folder / fmt::format("earlier-{}", number);
+  fs::create_directories(aside);
+  for (const char* name : {"metrics.jsonl", "samples.jsonl", "config.yaml", "tensorboard"})
+    if (fs::exists(folder / name)) fs::rename(folder / name, aside / name);
+  log_info("an earlier run's records are now in " + aside.string());
+}
+
+fs::path data_state_path(const Checkpoint& checkpoint) { return checkpoint.folder / "data.json"; }
+
+}  // namespace
+
+TrainRun::TrainRun(Config config)
+    : config_(std::move(config)),
+      folder_(run_folder(config_)),
+      chat_(resolve_model(config_.actor_rollout_ref.model.path)),
+      train_data_(load_data(train_data_options(config_), config_, chat_)),
+      total_steps_(total_steps(config_, static_cast<int64_t>(train_data_.size()))),
+      store_(std::make_shared<TrajectoryStore>()),
+      actor_(
+          single(std::make_shared<Engine>(
+                     with_progress(engine_options(config_, chat_.special(),
+                                                  optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))),
+                                   progress_),
+                     &chat_.tokenizer(), store_),
+                 {&timer_, &progress_})),
+      reward_(single(std::make_shared<RewardWorker>(make_reward(reward_options(config_)), store_, chat_.tokenizer(),
+                                                    overlong_options(config_)),
+                     {&timer_, &progress_})),
+      reference_(needs_reference(config_)
+                     ? std::make_optional(single(std::make_shared<Reference>(reference_options(config_), store_),
+                                                 {&timer_, &progress_}))
+                     : std::nullopt),
+      program_(grpo_options(config_), actor_, reward_, reference_ ? &*reference_ : nullptr),
+      checkpoints_(expand_user(config_.trainer.default_local_dir),
+                   static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))) {
+  if (!config_.data.val_files.empty()) validation_data_ = load_data(validation_data_options(config_), config_, chat_);
+  if (train_data_.num_dropped() > 0)
+    log_info(fmt::format("{} of {} training prompts dropped: longer than data.max_prompt_length={}",
+                         train_data_.num_dropped(), train_data_.num_rows(), config_.data.max_prompt_length));
+}
+
+void TrainRun::resume() {
+  const TrainerConfig& trainer = config_.trainer;
+  std::optional<Checkpoint> from;
+  if (trainer.resume_mode == "auto") from = checkpoints_.find_latest(Verify::kContent);
+  if (trainer.resume_mode == "resume_path") from = open_checkpoint(expand_user(trainer.resume_from_path.value_or("")));
+  LoaderState data;
+  if (from) {
+    actor_.worker(0).load(from->folder);
+    const auto saved = nlohmann::json::parse(read_file(data_state_path(*from)));
+    data = {saved.at("epoch"), saved.at("next_batch_in_epoch"), saved.at("fingerprint")};
+    step_ = from->step;
+    log_info(fmt::format("resuming after step {} from {}", step_, from->folder.string()));
+  }
+  const auto kept = from ? std::make_optional(step_) : std::nullopt;
+  fs::create_directories(folder_);
+  if (!from) set_aside_earlier_run(folder_);
+  write_file_atomic(folder_ / "config.yaml", resolved_yaml(config_));
+  loader_.emplace(train_data_, loader_options(config_), data);
+  tracker_ = make_tracker(trainer.logger, folder_, trainer.project_name, trainer.experiment_name, kept);
+  samples_.emplace(folder_ / "samples.jsonl", kept);
+}
+
+RunSummary TrainRun::run() {
+  catch_interrupts();
+  resume();
+  summary_.folder = folder_;
+  progress_.step(step_, total_steps_, "");
+  if (validation_data_ && (config_.trainer.val_before_train || config_.trainer.val_only)) {
+    const Metrics metrics = validate(step_);
+    tracker_->log(step_, metrics);
+  }
+  while (!config_.trainer.val_only && step_ < total_steps_ && !interrupted()) one_step();
+  summary_.last_step = step_;
+  summary_.interrupted = interrupted() && step_ < total_steps_;
+  return std::move(summary_);
+}
+
+void TrainRun::one_step() {
+  timer_.reset();
+  const auto start = Clock::now();
+  StepResult result;
+  {
+    const auto whole = timer_.scope("step");
+    PromptBatch batch;
+    {
+      const auto waiting = timer_.scope("data_wait");
+      batch = loader_->next();
+    }
+    result = program_.step(batch.prompts);
+    ++step_;
+    write_samples(step_, result.batch.samples);
+    store_->clear();
+  }
+  finish_step(result, seconds_since(start));
+}
+
+// Saving, validating and reporting, in the order in which a crash loses least.
+void TrainRun::finish_step(const StepResult& result, double seconds) {
+  const DerivedSizes sizes = derived_sizes(config_);
+  Metrics metrics = batch_metrics(result.batch, sizes.response_length, sizes.prompt_length);
+  metrics.merge(result.update);
+  metrics.merge(actor_.worker(0).last_generation());
+  metrics.merge(throughput_metrics(result.batch.samples, seconds));
+  metrics.set("training/global_step", static_cast<double>(step_));
+  metrics.set("training/epoch", static_cast<double>(loader_->state().epoch));
+  if (due(config_.trainer.save_freq)) {
+    const auto saving = timer_.scope("save_checkpoint");
+    save();
+  }
+  if (validation_data_ && due(config_.trainer.test_freq)) metrics.merge(validate(step_));
+  Metrics timing;
+  timer_.report(timing);
+  add_seconds(summary_.seconds_by_phase, timing);
+  metrics.merge(timing);
+  tracker_->log(step_, metrics);
+  const double score = metrics.get("critic/score/mean").value_or(0);
+  summary_.rewards.push_back(score);
+  progress_.step(step_, total_steps_,
+                 fmt::format("reward {:.3f}  length {:.1f}  {:.1f} s", score,
+                             metrics.get("response_length/mean").value_or(0), seconds));
+}
+
+bool TrainRun::due(int64_t every) const {
+  return every > 0 && (step_ % every == 0 || step_ == total_steps_ || interrupted());
+}
+
+Metrics TrainRun::validate(int64_t step) {
+  const auto testing = timer_.scope("testing");
+  const size_t size = validation_data_->size();
+  const size_t at_once = static_cast<size_t>(config_.data.val_batch_size.value_or(static_cast<int64_t>(size)));
+  std::vector<ValidationSample> all;
+  std::optional<SamplesLog> dump;
+  if (config_.trainer.validation_data_dir)
+    dump.emplace(expand_user(*config_.trainer.validation_data_dir) / (std::to_string(step) + ".jsonl"));
+  int64_t shown = 0;
+  for (size_t begin = 0; begin < size; begin += at_once) {
+    PromptList prompts;
+    for (size_t i = begin; i < std::min(size, begin + at_once); ++i) prompts.push_back((*validation_data_)[i]);
+    const RolloutBatch drawn = actor_.call<&Engine::generate_validation>("testing", prompts);
+    const ScoredBatch scored = reward_.call<&RewardWorker::score>("testing", drawn);
+    for (auto& sample : validation_samples(scored, *store_)) all.push_back(std::move(sample));
+    for (const Sample& sample : scored.samples) {
+      const SampleRecord record = sample_record(step, sample, *store_->get(sample.handle), chat_.tokenizer());
+      if (dump) dump->append(record);
+      if (shown++ < config_.trainer.log_val_generations)
+        print_line(fmt::format("validation: {} -> {} (truth {}, score {})", record.prompt, record.response,
+                               record.ground_truth, record.score));
+    }
+    store_->clear();
+  }
+  Metrics metrics = compute_validation_metrics(all);
+  summary_.validations.push_back(metrics);
+  return metrics;
+}
+
+void TrainRun::save() {
+  const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
+    actor_.worker(0).save(folder);
+    const LoaderState state = loader_->state();
+    const nlohmann::json data{
+        {"epoch", state.epoch}, {"next_batch_in_epoch", state.next_batch_in_epoch}, {"fingerprint", state.fingerprint}};
+    write_file_atomic(folder / "data.json", data.dump(2) + "\n");
+  });
+  summary_.last_checkpoint = saved.folder;
+}
+
+void TrainRun::write_samples(int64_t step, const RolloutBatch& batch) {
+  std::optional<SamplesLog> dump;
+  if (config_.trainer.rollout_data_dir)
+    dump.emplace(expand_user(*config_.trainer.rollout_data_dir) / (std::to_string(step) + ".jsonl"));
+  for (const Sample& sample : batch) {
+    const SampleRecord record = sample_record(step, sample, *store_->get(sample.handle), chat_.tokenizer());
+    samples_->append(record);
+    if (dump) dump->append(record);
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,67 @@
+// A training run: builds every part from the configuration, resumes, steps, validates, saves, reports.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/chat.h"
+#include "checkpoint/manager.h"
+#include "config/config.h"
+#include "data/loader.h"
+#include "observe/progress.h"
+#include "observe/samples_log.h"
+#include "observe/tracker.h"
+#include "programs/grpo.h"
+
+namespace tandem {
+
+// What a run leaves for a closing summary.
+struct RunSummary {
+  std::vector<double> rewards;           // critic/score/mean by step
+  std::vector<Metrics> validations;      // in time order; the first is from before training if asked for
+  std::vector<Metric> seconds_by_phase;  // totals, without the prefix timing_s/
+  std::filesystem::path folder, last_checkpoint;
+  int64_t last_step = 0;
+  bool interrupted = false;
+};
+
+class TrainRun {
+ public:
+  // Everything that can be refused is refused here: configuration, model, data, reward function, memory.
+  explicit TrainRun(Config config);
+
+  RunSummary run();
+
+ private:
+  void resume();
+  void one_step();
+  Metrics validate(int64_t step);
+  void save();
+  void finish_step(const StepResult& result, double seconds);
+  void write_samples(int64_t step, const RolloutBatch& batch);
+  int64_t total_optimizer_steps() const;
+  bool due(int64_t every) const;
+
+  Config config_;
+  std::filesystem::path folder_;
+  Chat chat_;
+  PromptDataset train_data_;
+  std::optional<PromptDataset> validation_data_;
+  int64_t total_steps_ = 0, step_ = 0;
+  Progress progress_;
+  PhaseTimer timer_;
+  std::shared_ptr<TrajectoryStore> store_;
+  WorkerGroup<Engine> actor_;
+  WorkerGroup<RewardWorker> reward_;
+  std::optional<WorkerGroup<Reference>> reference_;
+  Grpo program_;
+  CheckpointManager checkpoints_;
+  std::optional<PromptLoader> loader_;
+  std::optional<Tracker> tracker_;
+  std::optional<SamplesLog> samples_;
+  RunSummary summary_;
+};
+
+}  // namespace tandem

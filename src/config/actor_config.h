@@ -1,0 +1,125 @@
+// actor_rollout_ref.model.* and actor_rollout_ref.actor.*: the policy and how it is updated.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+struct PolicyModelConfig {
+  std::string path;
+  bool enable_gradient_checkpointing = true;
+
+  template <class V>
+  void fields(V&& v) {
+    v("path", path,
+      "folder of the model in Hugging Face layout (config.json, *.safetensors, tokenizer.json); required");
+    v("enable_gradient_checkpointing", enable_gradient_checkpointing,
+      "recompute each block in the backward pass: less memory, about a third more compute");
+  }
+};
+
+struct OptimConfig {  // AdamW
+  double lr = 1e-6;
+  std::vector<double> betas = {0.9, 0.999};
+  double weight_decay = 0.01;
+  double clip_grad = 1.0;
+  int64_t lr_warmup_steps = -1;
+  double lr_warmup_steps_ratio = 0.0;
+  std::string lr_scheduler_type = "constant";
+  double min_lr_ratio = 0.0;
+  double num_cycles = 0.5;
+
+  template <class V>
+  void fields(V&& v) {
+    v("lr", lr, "peak learning rate of AdamW");
+    v("betas", betas, "decay of AdamW's first and second moment");
+    v("weight_decay", weight_decay, "decoupled weight decay");
+    v("clip_grad", clip_grad, "largest gradient norm; longer gradients are scaled down to it");
+    v("lr_warmup_steps", lr_warmup_steps, "optimizer steps of linear warm-up; -1: lr_warmup_steps_ratio decides");
+    v("lr_warmup_steps_ratio", lr_warmup_steps_ratio, "warm-up as a share of all optimizer steps");
+    v("lr_scheduler_type", lr_scheduler_type, "course of the rate after the warm-up", {"constant", "cosine"});
+    v("min_lr_ratio", min_lr_ratio, "cosine: lowest rate as a share of lr");
+    v("num_cycles", num_cycles, "cosine: periods until the last step; 0.5 ends at the lowest rate");
+  }
+};
+
+struct PolicyLossConfig {
+  std::string loss_mode = "vanilla";
+
+  template <class V>
+  void fields(V&& v) {
+    v("loss_mode", loss_mode, "policy loss; vanilla is PPO's, clipped on both sides and dual-clipped", {"vanilla"});
+  }
+};
+
+struct CheckpointConfig {
+  std::vector<std::string> save_contents = {"model", "optimizer", "extra"};
+  std::vector<std::string> load_contents = {"model", "optimizer", "extra"};
+
+  template <class V>
+  void fields(V&& v) {
+    v("save_contents", save_contents,
+      "what a checkpoint holds; hf_model adds the weights in Hugging Face layout; resuming exactly needs the other "
+      "three",
+      {"model", "optimizer", "extra", "hf_model"});
+    v("load_contents", load_contents, "what is restored on resume", {"model", "optimizer", "extra", "hf_model"});
+  }
+};
+
+struct ActorConfig {
+  int64_t ppo_mini_batch_size = 256;
+  int64_t ppo_epochs = 1;
+  bool shuffle = false;
+  int64_t data_loader_seed = 42;
+  bool use_dynamic_bsz = true;
+  std::optional<int64_t> ppo_max_token_len_per_gpu;
+  std::optional<int64_t> ppo_micro_batch_size_per_gpu;
+  double clip_ratio = 0.2;
+  std::optional<double> clip_ratio_low;
+  std::optional<double> clip_ratio_high;
+  double clip_ratio_c = 3.0;
+  std::string loss_agg_mode = "token-mean";
+  std::optional<double> loss_scale_factor;
+  double entropy_coeff = 0.0;
+  bool use_kl_loss = false;
+  double kl_loss_coef = 0.001;
+  std::string kl_loss_type = "low_var_kl";
+  PolicyLossConfig policy_loss;
+  OptimConfig optim;
+  CheckpointConfig checkpoint;
+
+  template <class V>
+  void fields(V&& v) {
+    v("ppo_mini_batch_size", ppo_mini_batch_size, "prompts an optimizer step (samples: times rollout.n)");
+    v("ppo_epochs", ppo_epochs, "passes over a step's samples");
+    v("shuffle", shuffle, "draw new mini-batches in each pass");
+    v("data_loader_seed", data_loader_seed, "seed of that draw");
+    v("use_dynamic_bsz", use_dynamic_bsz,
+      "fill micro-batches up to ppo_max_token_len_per_gpu tokens; false: ppo_micro_batch_size_per_gpu samples each");
+    v("ppo_max_token_len_per_gpu", ppo_max_token_len_per_gpu,
+      "most tokens in a micro-batch; null: 4096 on CPU, 16384 on a GPU, at least one whole sample");
+    v("ppo_micro_batch_size_per_gpu", ppo_micro_batch_size_per_gpu,
+      "samples in a micro-batch; setting it turns use_dynamic_bsz off unless that is set too");
+    v("clip_ratio", clip_ratio, "bound on the probability ratio: 1 - clip_ratio to 1 + clip_ratio");
+    v("clip_ratio_low", clip_ratio_low, "lower side of that bound; null: clip_ratio");
+    v("clip_ratio_high", clip_ratio_high, "upper side of that bound; null: clip_ratio");
+    v("clip_ratio_c", clip_ratio_c, "dual clip: with a negative advantage a token's loss is at most this times |A|");
+    v("loss_agg_mode", loss_agg_mode, "how token losses of a mini-batch become one number",
+      {"token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"});
+    v("loss_scale_factor", loss_scale_factor,
+      "divisor of seq-mean-token-sum-norm; null: the longest response allowed, in tokens");
+    v("entropy_coeff", entropy_coeff, "weight of the entropy bonus; 0 computes none");
+    v("use_kl_loss", use_kl_loss, "add a KL term against the starting model to the loss (keeps a second model)");
+    v("kl_loss_coef", kl_loss_coef, "weight of that term");
+    v("kl_loss_type", kl_loss_type, "estimator of that term; a final + takes its gradient from k2",
+      {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"});
+    v("policy_loss", policy_loss, "the policy loss");
+    v("optim", optim, "the optimizer (AdamW with float32 masters)");
+    v("checkpoint", checkpoint, "contents of checkpoints");
+  }
+};
+
+}  // namespace tandem

@@ -1,0 +1,283 @@
+#include "config/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/fields.h"
+#include "config/load.h"
+
+namespace tandem {
+namespace {
+
+// Bounds that no sensible run meets; they keep every product of sizes within 64 bits.
+constexpr int64_t kMaxBatch = 1'000'000;
+constexpr int64_t kMaxSamples = 100'000;
+constexpr int64_t kMaxLength = 10'000'000;
+constexpr int64_t kMaxCount = 1'000'000'000;
+
+// Keeps the first problem only: one clear error at a time.
+class Checker {
+ public:
+  explicit Checker(const Config& config) : config_(config) {}
+
+  void require(bool ok, const std::string& key, const std::string& what) {
+    if (ok || problem_) return;
+    const Field* field = fields_.find(key);
+    problem_ = Problem{key, fmt::format("{}={}: {}", key, field ? field_text(*field) : "", what)};
+  }
+
+  void between(int64_t value, int64_t least, int64_t most, const std::string& key) {
+    require(least <= value && value <= most, key, fmt::format("must be between {} and {}", least, most));
+  }
+  void between(std::optional<int64_t> value, int64_t least, int64_t most, const std::string& key) {
+    if (value) between(*value, least, most, key);
+  }
+  void at_least(double value, double least, const std::string& key) {
+    require(std::isfinite(value) && value >= least, key, fmt::format("must be a finite number, {} or more", least));
+  }
+  void share(double value, const std::string& key) {  // in [0, 1]
+    require(value >= 0 && value <= 1, key, "must be between 0 and 1");
+  }
+  void limit_or_none(int64_t value, const std::string& key) {
+    require(value == -1 || (value >= 1 && value <= kMaxCount), key, "must be 1 or more, or -1 for none");
+  }
+  void named(const std::string& value, const std::string& key) { require(!value.empty(), key, "must not be empty"); }
+  void path_if_set(const std::optional<std::string>& value, const std::string& key) {
+    require(!value || !value->empty(), key, "is an empty path: name one, or leave it out");
+  }
+
+  // Config structs are filled by hand too: words are checked once more.
+  void choices() {
+    for (const Field& field : fields_.fields) {
+      if (field.choices.empty()) continue;
+      const auto known = [&](const std::string& word) {
+        require(std::ranges::find(field.choices, word) != field.choices.end(), field.key,
+                "expected " + expected_text(field));
+      };
+      if (const auto* one = std::get_if<std::string*>(&field.member)) known(**one);
+      if (const auto* many = std::get_if<std::vector<std::string>*>(&field.member))
+        std::ranges::for_each(**many, known);
+    }
+  }
+
+  const std::optional<Problem>& problem() const { return problem_; }
+
+ private:
+  Config config_;
+  const FieldList fields_ = list_fields(config_);
+  std::optional<Problem> problem_;
+};
+
+void check_data(Checker& check, const DataConfig& data) {
+  const auto paths = [&](const std::vector<std::string>& files, const std::string& key) {
+    check.require(std::ranges::none_of(files, &std::string::empty), key, "holds an empty path");
+  };
+  check.require(!data.train_files.empty(), "data.train_files", "is empty: name at least one .parquet or .jsonl file");
+  paths(data.train_files, "data.train_files");
+  paths(data.val_files, "data.val_files");
+  check.named(data.prompt_key, "data.prompt_key");
+  check.named(data.reward_fn_key, "data.reward_fn_key");
+  check.between(data.train_batch_size, 1, kMaxBatch, "data.train_batch_size");
+  check.between(data.val_batch_size, 1, kMaxBatch, "data.val_batch_size");
+  check.between(data.max_prompt_length, 1, kMaxLength, "data.max_prompt_length");
+  check.between(data.max_response_length, 1, kMaxLength, "data.max_response_length");
+  check.limit_or_none(data.train_max_samples, "data.train_max_samples");
+  check.limit_or_none(data.val_max_samples, "data.val_max_samples");
+  check.between(data.dataloader_num_workers, 0, 1024, "data.dataloader_num_workers");
+}
+
+void check_optim(Checker& check, const OptimConfig& optim) {
+  const std::string at = "actor_rollout_ref.actor.optim.";
+  check.at_least(optim.lr, 0, at + "lr");
+  check.require(optim.betas.size() == 2 && std::ranges::all_of(optim.betas, [](double b) { return b >= 0 && b < 1; }),
+                at + "betas", "must be two numbers, each 0 or more and below 1");
+  check.at_least(optim.weight_decay, 0, at + "weight_decay");
+  check.require(std::isfinite(optim.clip_grad) && optim.clip_grad > 0, at + "clip_grad",
+                "must be above 0; a large number clips nothing");
+  check.between(optim.lr_warmup_steps, -1, kMaxCount, at + "lr_warmup_steps");
+  check.share(optim.lr_warmup_steps_ratio, at + "lr_warmup_steps_ratio");
+  check.share(optim.min_lr_ratio, at + "min_lr_ratio");
+  check.at_least(optim.num_cycles, 0, at + "num_cycles");
+}
+
+void check_actor(Checker& check, const Config& config) {
+  const ActorConfig& actor = config.actor_rollout_ref.actor;
+  const std::string at = "actor_rollout_ref.actor.";
+  check.require(!config.actor_rollout_ref.model.path.empty(), "actor_rollout_ref.model.path",
+                "is not set: name the model's folder");
+  check.between(actor.ppo_mini_batch_size, 1, kMaxBatch, at + "ppo_mini_batch_size");
+  check.require(actor.ppo_mini_batch_size <= config.data.train_batch_size, at + "ppo_mini_batch_size",
+                fmt::format("is more than data.train_batch_size={}; both count prompts: use {} or less",
+                            config.data.train_batch_size, config.data.train_batch_size));
+  check.between(actor.ppo_epochs, 1, 1000, at + "ppo_epochs");
+  check.between(actor.ppo_max_token_len_per_gpu, 1, kMaxCount, at + "ppo_max_token_len_per_gpu");
+  check.between(actor.ppo_micro_batch_size_per_gpu, 1, kMaxBatch, at + "ppo_micro_batch_size_per_gpu");
+  check.require(actor.use_dynamic_bsz || actor.ppo_micro_batch_size_per_gpu, at + "use_dynamic_bsz",
+                "then " + at + "ppo_micro_batch_size_per_gpu must be set");
+  const auto ratio = [&](double value, const std::string& key) {
+    check.require(std::isfinite(value) && value >= 0, key, "must be a finite number, 0 or more");
+  };
+  ratio(actor.clip_ratio, at + "clip_ratio");
+  ratio(actor.clip_ratio_low.value_or(0), at + "clip_ratio_low");
+  ratio(actor.clip_ratio_high.value_or(0), at + "clip_ratio_high");
+  check.require(derived_sizes(config).clip_low <= 1, actor.clip_ratio_low ? at + "clip_ratio_low" : at + "clip_ratio",
+                "the lower bound 1 - clip_ratio would be negative: use 1 or less");
+  check.require(std::isfinite(actor.clip_ratio_c) && actor.clip_ratio_c > 1, at + "clip_ratio_c", "must be above 1");
+  check.require(!actor.loss_scale_factor || (std::isfinite(*actor.loss_scale_factor) && *actor.loss_scale_factor > 0),
+                at + "loss_scale_factor", "must be above 0");
+  check.require(std::isfinite(actor.entropy_coeff), at + "entropy_coeff", "must be a finite number");
+  check.at_least(actor.kl_loss_coef, 0, at + "kl_loss_coef");
+  check_optim(check, actor.optim);
+}
+
+// What training and validation sampling have in common.
+template <class Sampling>
+void check_sampling(Checker& check, const Sampling& sampling, const std::string& at) {
+  check.between(sampling.n, 1, kMaxSamples, at + "n");
+  check.require(std::isfinite(sampling.temperature) && sampling.temperature >= 0, at + "temperature",
+                "must be a finite number, 0 or more; 0 takes the likeliest token, 1 samples the model as it is");
+  check.require(sampling.top_p > 0 && sampling.top_p <= 1, at + "top_p", "must be above 0 and at most 1; 1 keeps all");
+  check.require(sampling.top_k == -1 || (sampling.top_k >= 1 && sampling.top_k <= kMaxCount), at + "top_k",
+                "must be 1 or more, or -1 to keep all");
+}
+
+void check_rollout(Checker& check, const Config& config) {
+  const RolloutConfig& rollout = config.actor_rollout_ref.rollout;
+  const std::string at = "actor_rollout_ref.rollout.";
+  check_sampling(check, rollout, at);
+  check_sampling(check, rollout.val_kwargs, at + "val_kwargs.");
+  check.require(rollout.min_p >= 0 && rollout.min_p <= 1, at + "min_p", "must be between 0 and 1; 0 drops nothing");
+  check.require(std::ranges::none_of(rollout.stop, &std::string::empty), at + "stop",
+                "an empty stop text would end every response at once: leave it out");
+  check.require(std::ranges::all_of(rollout.stop_token_ids, [](int64_t id) { return id >= 0 && id <= INT32_MAX; }),
+                at + "stop_token_ids", "token ids are 0 or more");
+  check.between(rollout.prompt_length, 1, kMaxLength, at + "prompt_length");
+  check.between(rollout.response_length, 1, kMaxLength, at + "response_length");
+  const DerivedSizes sizes = derived_sizes(config);
+  check.require(sizes.prompt_length >= config.data.max_prompt_length, at + "prompt_length",
+                fmt::format("is less than data.max_prompt_length={}: leave it out", config.data.max_prompt_length));
+  check.between(rollout.min_tokens, 0, kMaxLength, at + "min_tokens");
+  check.require(rollout.min_tokens <= sizes.response_length, at + "min_tokens",
+                fmt::format("is more than a response may have, {} tokens", sizes.response_length));
+  check.between(rollout.max_model_len, 1, 2 * kMaxLength, at + "max_model_len");
+  check.require(sizes.model_length >= sizes.prompt_length + sizes.response_length, at + "max_model_len",
+                fmt::format("is less than prompt and response may need, {} + {} tokens", sizes.prompt_length,
+                            sizes.response_length));
+  check.between(rollout.max_num_seqs, 1, kMaxCount, at + "max_num_seqs");
+  check.between(rollout.max_num_batched_tokens, 1, kMaxCount, at + "max_num_batched_tokens");
+  check.require(rollout.enable_chunked_prefill || rollout.max_num_batched_tokens >= sizes.model_length,
+                at + "max_num_batched_tokens",
+                fmt::format("without chunked prefill a whole sequence must fit: use {} or more, or {}",
+                            sizes.model_length, at + "enable_chunked_prefill=true"));
+  check.require(rollout.block_size >= 1 && rollout.block_size <= 4096, at + "block_size", "must be between 1 and 4096");
+  check.require(rollout.gpu_memory_utilization > 0 && rollout.gpu_memory_utilization <= 1,
+                at + "gpu_memory_utilization", "must be above 0 and at most 1");
+  check.between(rollout.kv_cache_memory_mb, 1, kMaxCount, at + "kv_cache_memory_mb");
+  check.between(rollout.tensor_model_parallel_size, 1, 1024, at + "tensor_model_parallel_size");
+}
+
+void check_reward(Checker& check, const Config& config) {
+  const RewardConfig& reward = config.reward;
+  check.between(reward.num_workers, 1, 10'000, "reward.num_workers");
+  check.require(std::isfinite(reward.timeout) && reward.timeout > 0, "reward.timeout", "must be above 0 seconds");
+  check.path_if_set(reward.custom_reward_function.path, "reward.custom_reward_function.path");
+  check.named(reward.custom_reward_function.name, "reward.custom_reward_function.name");
+  check.require(!reward.rule || !reward.custom_reward_function.path, "reward.rule",
+                "a custom_reward_function is set too: keep one of them");
+  const OverlongBufferConfig& buffer = reward.reward_kwargs.overlong_buffer_cfg;
+  const std::string at = "reward.reward_kwargs.";
+  check.between(reward.reward_kwargs.max_resp_len, 1, kMaxLength, at + "max_resp_len");
+  if (!buffer.enable) return;
+  const int64_t limit = reward.reward_kwargs.max_resp_len.value_or(config.data.max_response_length);
+  check.require(reward.reward_manager.name == "dapo", at + "overlong_buffer_cfg.enable",
+                "only reward.reward_manager.name=dapo applies it: set that too");
+  check.require(buffer.len >= 1 && buffer.len < limit, at + "overlong_buffer_cfg.len",
+                fmt::format("must be 1 or more and less than the longest response, {} tokens", limit));
+  check.at_least(buffer.penalty_factor, 0, at + "overlong_buffer_cfg.penalty_factor");
+}
+
+void check_algorithm(Checker& check, const Config& config) {
+  const AlgorithmConfig& algorithm = config.algorithm;
+  check.share(algorithm.gamma, "algorithm.gamma");
+  check.share(algorithm.lam, "algorithm.lam");
+  check.at_least(algorithm.kl_ctrl.kl_coef, 0, "algorithm.kl_ctrl.kl_coef");
+  check.require(algorithm.adv_estimator != "grpo_passk" || config.actor_rollout_ref.rollout.n >= 2,
+                "actor_rollout_ref.rollout.n", "algorithm.adv_estimator=grpo_passk compares samples: use 2 or more");
+}
+
+void check_trainer(Checker& check, const Config& config) {
+  const TrainerConfig& trainer = config.trainer;
+  check.between(trainer.total_epochs, 1, 1'000'000, "trainer.total_epochs");
+  check.between(trainer.total_training_steps, 1, kMaxCount, "trainer.total_training_steps");
+  check.named(trainer.project_name, "trainer.project_name");
+  check.named(trainer.experiment_name, "trainer.experiment_name");
+  check.named(trainer.default_local_dir, "trainer.default_local_dir");
+  const auto frequency = [&](int64_t value, const std::string& key) {
+    check.require(value >= -1 && value <= kMaxCount, key, "must be a number of steps, or -1 for never");
+  };
+  frequency(trainer.save_freq, "trainer.save_freq");
+  frequency(trainer.test_freq, "trainer.test_freq");
+  check.between(trainer.max_actor_ckpt_to_keep, 1, kMaxCount, "trainer.max_actor_ckpt_to_keep");
+  check.require(trainer.resume_mode != "resume_path" || trainer.resume_from_path, "trainer.resume_from_path",
+                "trainer.resume_mode=resume_path needs it: name a folder global_step_N");
+  for (const auto& [value, key] : {std::pair{&trainer.resume_from_path, "trainer.resume_from_path"},
+                                   std::pair{&trainer.rollout_data_dir, "trainer.rollout_data_dir"},
+                                   std::pair{&trainer.validation_data_dir, "trainer.validation_data_dir"}})
+    check.path_if_set(*value, key);
+  check.require(!trainer.val_only || !config.data.val_files.empty(), "data.val_files",
+                "trainer.val_only=true needs validation rows: name a file");
+  check.between(trainer.log_val_generations, 0, kMaxCount, "trainer.log_val_generations");
+  check.between(trainer.nnodes, 1, 100'000, "trainer.nnodes");
+  check.between(trainer.n_gpus_per_node, 1, 1024, "trainer.n_gpus_per_node");
+  check.between(trainer.num_threads, 0, 4096, "trainer.num_threads");
+  check.between(config.numerics.virtual_tp, 1, 1024, "numerics.virtual_tp");
+}
+
+bool is_greedy(const RolloutConfig& rollout) { return rollout.temperature == 0 || !rollout.do_sample; }
+
+}  // namespace
+
+std::optional<Problem> find_problem(const Config& config) {
+  Checker check(config);
+  check.choices();
+  check_data(check, config.data);
+  if (!check.problem()) check_actor(check, config);
+  if (!check.problem()) check_rollout(check, config);
+  if (!check.problem()) check_reward(check, config);
+  check_algorithm(check, config);
+  check_trainer(check, config);
+  return check.problem();
+}
+
+std::vector<std::string> find_warnings(const Config& config) {
+  std::vector<std::string> out;
+  const RolloutConfig& rollout = config.actor_rollout_ref.rollout;
+  const std::string& estimator = config.algorithm.adv_estimator;
+  const bool by_group = estimator.starts_with("grpo") || estimator == "rloo" || estimator == "opo";
+  if (config.trainer.val_only) return out;
+  if (rollout.n > 1 && is_greedy(rollout))
+    out.push_back(
+        fmt::format("actor_rollout_ref.rollout.n={} with greedy sampling (temperature={}, do_sample={}): all "
+                    "samples of a prompt are equal, so every advantage is zero; use temperature=1.0",
+                    rollout.n, rollout.temperature, rollout.do_sample));
+  if (rollout.n == 1 && by_group)
+    out.push_back(
+        fmt::format("actor_rollout_ref.rollout.n=1 with algorithm.adv_estimator={}: a group of one has "
+                    "nothing to compare with; use n=8, say",
+                    estimator));
+  if (config.data.train_batch_size % config.actor_rollout_ref.actor.ppo_mini_batch_size != 0)
+    out.push_back(
+        fmt::format("data.train_batch_size={} is not a multiple of actor_rollout_ref.actor."
+                    "ppo_mini_batch_size={}: the last mini-batch of each step is smaller",
+                    config.data.train_batch_size, config.actor_rollout_ref.actor.ppo_mini_batch_size));
+  return out;
+}
+
+std::vector<std::string> validate(const Config& config) {
+  if (const auto problem = find_problem(config)) throw ConfigError(problem->text);
+  return find_warnings(config);
+}
+
+}  // namespace tandem

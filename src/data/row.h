@@ -1,0 +1,24 @@
+// A record in verl's schema, checked and made compact.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "data/table.h"
+#include "data/types.h"
+
+namespace tandem {
+
+struct RowSchema {
+  std::string prompt_key = "prompt";
+  std::string reward_fn_key = "data_source";
+  bool scored = true;  // data_source and reward_model.ground_truth must be there
+
+  Columns columns() const;
+};
+
+// Fills everything of a Prompt but id and token_ids. DataError says what is wrong with which column, without the place:
+// the caller knows file and row.
+Prompt parse_row(const nlohmann::json& record, const RowSchema& schema);
+
+}  // namespace tandem

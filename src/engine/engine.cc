@@ -1,0 +1,128 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace tandem {
+namespace {
+
+// What the requests can use at most: every prompt once, every response in full.
+int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples, const SamplingParams& sampling) {
+  int64_t blocks = 0;
+  for (const PromptPtr& prompt : prompts) {
+    const auto length = static_cast<int64_t>(prompt->token_ids.size());
+    blocks += length / kernels::kKvBlock + 1 + num_samples * (sampling.max_tokens / kernels::kKvBlock + 2);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len) {
+  ModelConfig config = load_model_config(folder);
+  if (max_model_len > config.max_position_embeddings)
+    throw ConfigError("prompt and response together may have " + std::to_string(max_model_len) + " tokens, but " +
+                      folder.string() + " was made for " + std::to_string(config.max_position_embeddings) +
+                      " (max_position_embeddings); lower data.max_prompt_length or data.max_response_length");
+  const WeightFolder files(folder);
+  check_tensors(config, files);
+  DecoderWeights weights = empty_weights(config);
+  load_weights(files, config, weights);
+  return std::make_unique<Decoder>(std::move(config), std::move(weights), max_model_len);
+}
+
+Engine::Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)
+    : options_(std::move(options)), tokenizer_(tokenizer), store_(std::move(store)) {
+  validate(options_.sampling);
+  validate(options_.validation_sampling);
+  decoder_ = load_decoder(options_.model_path, options_.max_model_len);
+  plan_kv_blocks(decoder_->config(), options_.kv_cache_bytes, options_.max_model_len, 0);  // refuses what cannot fit
+}
+
+RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
+  return generate_with(prompts, options_.sampling, options_.num_samples);
+}
+
+RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) {
+  return generate_with(prompts, options_.validation_sampling, options_.num_validation_samples);
+}
+
+RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
+                                   int64_t num_samples) {
+  GeneratorOptions options;
+  options.scheduler = options_.scheduler;
+  options.prefix_caching = options_.prefix_caching;
+  options.max_model_len = options_.max_model_len;
+  options.num_drawable = decoder_->config().vocab_size;
+  if (tokenizer_ != nullptr) options.num_drawable = std::min<int64_t>(options.num_drawable, tokenizer_->vocab_size());
+  options.num_blocks = plan_kv_blocks(decoder_->config(), options_.kv_cache_bytes, options_.max_model_len,
+                                      useful_blocks(prompts, num_samples, sampling));
+  // Responses finish in any order; each has its place by prompt and sample.
+  std::vector<TrajectoryPtr> finished(prompts.size() * static_cast<size_t>(num_samples));
+  std::unordered_map<const Prompt*, size_t> place;
+  for (size_t i = 0; i < prompts.size(); ++i) place.emplace(prompts[i].get(), i);
+  check(place.size() == prompts.size(), "a prompt stands in the batch twice");
+  Generator generator(*decoder_, options, tokenizer_, [&](TrajectoryPtr trajectory, const std::string&) {
+    if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
+    const size_t i = place.at(trajectory->prompt.get()) * static_cast<size_t>(num_samples) + trajectory->sample_index;
+    finished[i] = std::move(trajectory);
+  });
+  for (const PromptPtr& prompt : prompts)
+    generator.add(std::make_shared<GenerationRequest>(
+        GenerationRequest{prompt, sampling, static_cast<uint32_t>(num_samples), policy_version_, {}}));
+  generator.run();
+
+  RolloutBatch batch;
+  for (size_t i = 0; i < finished.size(); ++i) {
+    const TrajectoryPtr& t = finished[i];
+    check(t != nullptr, "a response is missing");
+    Sample sample;
+    sample.prompt_id = t->prompt->id;
+    sample.sample_index = t->sample_index;
+    sample.group = static_cast<uint32_t>(i / static_cast<size_t>(num_samples));
+    sample.prompt_length = static_cast<uint32_t>(t->prompt->token_ids.size());
+    sample.response_length = static_cast<uint32_t>(t->response_ids.size());
+    sample.stop_reason = t->stop_reason;
+    sample.mean_entropy = t->mean_entropy;
+    sample.handle = store_->put(t);
+    batch.push_back(sample);
+  }
+  const GeneratorStats stats = generator.stats();
+  generation_ = {};
+  generation_.set("rollout/passes", static_cast<double>(stats.num_passes));
+  generation_.set("rollout/computed_tokens", static_cast<double>(stats.num_computed_tokens));
+  generation_.set("rollout/cached_tokens", static_cast<double>(stats.num_cached_tokens));
+  generation_.set("rollout/preemptions", static_cast<double>(stats.num_preempted));
+  return batch;
+}
+
+Metrics Engine::update_policy(const RolloutBatch& batch) {
+  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer);
+  std::vector<TrainingSample> samples;
+  for (const Sample& sample : batch)
+    samples.push_back({store_->get(sample.handle), sample.advantage, store_->ref_logprobs(sample.handle)});
+  Trainer trainer(*decoder_, *optimizer_, options_.trainer);
+  const UpdateStats stats = trainer.update(samples, options_.on_tokens);
+  ++policy_version_;
+
+  Metrics metrics;
+  metrics.set("actor/pg_loss", stats.pg_loss);
+  metrics.set("actor/loss", stats.loss);
+  if (options_.trainer.use_kl_loss) {
+    metrics.set("actor/kl_loss", stats.kl_loss);
+    metrics.set("actor/kl_coef", options_.trainer.kl_loss_coef);
+  }
+  if (options_.trainer.entropy_coeff != 0) metrics.set("actor/entropy_loss", stats.entropy_loss);
+  metrics.set("actor/pg_clipfrac", stats.clip_fraction);
+  metrics.set("actor/pg_clipfrac_lower", stats.clip_fraction_lower);
+  metrics.set("actor/ppo_kl", stats.ppo_kl);
+  metrics.set("actor/grad_norm", stats.grad_norm);
+  metrics.set("actor/lr", stats.lr);
+  metrics.set("actor/optimizer_steps", static_cast<double>(stats.num_optimizer_steps));
+  metrics.set("actor/skipped_samples", static_cast<double>(stats.num_skipped_samples));
+  return metrics;
+}
+
+}  // namespace tandem

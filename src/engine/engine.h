@@ -1,0 +1,70 @@
+// One model that generates and trains: the same weights, decoder and kernels in both phases, so the log-prob a token
+// was drawn with is, bit for bit, the one its update starts from, and switching phases moves nothing. Not thread-safe:
+// one verb at a time.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "data/trajectory_store.h"
+#include "model/decoder.h"
+#include "observe/metrics.h"
+#include "rollout/generator.h"
+#include "train/trainer.h"
+
+namespace tandem {
+
+struct EngineOptions {
+  std::filesystem::path model_path;
+  int64_t max_model_len = 1024;  // prompt and response together
+  SchedulerOptions scheduler;
+  bool prefix_caching = true;
+  int64_t kv_cache_bytes = int64_t{1} << 30;
+  SamplingParams sampling, validation_sampling;
+  int64_t num_samples = 1, num_validation_samples = 1;  // a prompt
+  TrainerOptions trainer;
+  OptimizerOptions optimizer;
+  std::function<void(int64_t tokens)> on_tokens;  // progress; may be empty
+};
+
+class Engine {
+ public:
+  // `tokenizer` may be null where nothing needs text; both it and `store` are shared with other roles.
+  Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store);
+
+  // Draws num_samples responses a prompt; samples come back prompt by prompt, group numbers counting them.
+  RolloutBatch generate(const std::vector<PromptPtr>& prompts);
+  RolloutBatch generate_validation(const std::vector<PromptPtr>& prompts);
+
+  // One update on samples whose advantages are set; the policy version grows by one. Samples of a prompt are
+  // neighbours.
+  Metrics update_policy(const RolloutBatch& batch);
+
+  // actor/huggingface (fp32 weights, config; other programs load it), actor/optim.safetensors, actor/extra_state.json.
+  // load() restores everything, bit for bit.
+  void save(const std::filesystem::path& folder) const;
+  void load(const std::filesystem::path& folder);
+
+  Decoder& decoder() { return *decoder_; }
+  uint64_t policy_version() const { return policy_version_; }
+  int64_t num_parameters() const { return tandem::num_parameters(decoder_->config()); }
+  Metrics last_generation() const { return generation_; }  // of the last generate()
+
+ private:
+  RolloutBatch generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
+                             int64_t num_samples);
+
+  EngineOptions options_;
+  const Tokenizer* tokenizer_;
+  std::shared_ptr<TrajectoryStore> store_;
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<Optimizer> optimizer_;  // made by the first update, or by load()
+  uint64_t policy_version_ = 0;
+  Metrics generation_;
+};
+
+// A decoder with its weights read from a Hugging Face folder.
+std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len);
+
+}  // namespace tandem

@@ -1,0 +1,35 @@
+// The frozen model that KL is measured against: the policy as it was at the start. Not thread-safe.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "data/trajectory_store.h"
+#include "model/decoder.h"
+#include "train/loss.h"
+
+namespace tandem {
+
+struct ReferenceOptions {
+  std::filesystem::path model_path;
+  int64_t max_model_len = 1024;
+  int64_t max_micro_tokens = 4096;
+  KlType kl_type;                                 // of Sample::kl
+  std::function<void(int64_t tokens)> on_tokens;  // progress; may be empty
+};
+
+class Reference {
+ public:
+  Reference(ReferenceOptions options, std::shared_ptr<TrajectoryStore> store);
+
+  // Stores every response token's log-prob with its trajectory, at the trajectory's temperature, and sets Sample::kl.
+  RolloutBatch compute_logprobs(const RolloutBatch& batch);
+
+ private:
+  ReferenceOptions options_;
+  std::shared_ptr<TrajectoryStore> store_;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+}  // namespace tandem

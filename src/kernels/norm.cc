@@ -1,0 +1,42 @@
+#include <cmath>
+
+#include "kernels/kernels.h"
+#include "kernels/norm_row.h"
+#include "kernels/parallel_for.h"
+#include "kernels/tensor_view.h"
+
+namespace tandem::kernels {
+
+void rms_norm(const at::Tensor& x, const at::Tensor& weight, float eps, at::Tensor& out) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  check_shape(weight, {width});
+  check_shape(out, x.sizes());
+  const float *px = f32(x), *w = f32(weight);
+  float* y = f32(out);
+  parallel_for(rows, 16, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) norm_row(px + i * width, w, eps, width, y + i * width);
+  });
+}
+
+void rms_norm_backward(const at::Tensor& dout, const at::Tensor& x, const at::Tensor& weight, float eps, at::Tensor& dx,
+                       at::Tensor& dweight) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  check_shape(dout, x.sizes());
+  check_shape(dx, x.sizes());
+  check_shape(dweight, {width});
+  const float *dy = f32(dout), *px = f32(x), *w = f32(weight);
+  float *gx = f32(dx), *gw = f32(dweight);
+  const at::Tensor inverse = empty({rows});
+  float* inv = f32(inverse);
+  parallel_for(rows, 16, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i)
+      inv[i] = norm_row_backward(dy + i * width, px + i * width, w, eps, width, gx + i * width);
+  });
+  // A column of dweight belongs to one thread and sums its rows in order.
+  parallel_for(width, 64, [&](int64_t first, int64_t last) {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = first; j < last; ++j) gw[j] += dy[i * width + j] * px[i * width + j] * inv[i];
+  });
+}
+
+}  // namespace tandem::kernels

@@ -1,0 +1,55 @@
+#include <cmath>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "kernels/parallel_for.h"
+#include "kernels/simd.h"
+#include "kernels/tensor_view.h"
+
+namespace tandem::kernels {
+
+void adamw(const AdamW& a, const at::Tensor& gradient, at::Tensor& weight, at::Tensor& moment1, at::Tensor& moment2) {
+  using simd::F8;
+  const double correction1 = 1.0 - std::pow(a.beta1, static_cast<double>(a.step));
+  const double correction2 = 1.0 - std::pow(a.beta2, static_cast<double>(a.step));
+  const auto lane = [](double x) { return simd::splat(static_cast<float>(x)); };
+  const F8 clip = lane(a.gradient_scale), b1 = lane(a.beta1), c1 = lane(1.0 - a.beta1), b2 = lane(a.beta2),
+           c2 = lane(1.0 - a.beta2), keep = lane(1.0 - a.lr * a.weight_decay), rate = lane(-a.lr / correction1),
+           root = lane(1.0 / std::sqrt(correction2)), eps = lane(a.eps);
+  const float* g = f32(gradient);
+  float *w = f32(weight), *m = f32(moment1), *v = f32(moment2);
+  constexpr int64_t kBlock = 4096;
+  const int64_t size = weight.numel(), blocks = (size + kBlock - 1) / kBlock;
+  parallel_for(blocks, 4, [&](int64_t first, int64_t last) {
+    const int64_t begin = first * kBlock;
+    simd::for_vectors(std::min(size, last * kBlock) - begin, [&](int64_t offset, int64_t n) {
+      const int64_t i = begin + offset;
+      const F8 grad = simd::mul(simd::load_n(g + i, n), clip);
+      const F8 m1 = simd::fma(b1, simd::load_n(m + i, n), simd::mul(c1, grad));
+      const F8 m2 = simd::fma(b2, simd::load_n(v + i, n), simd::mul(simd::mul(c2, grad), grad));
+      const F8 step = simd::div(m1, simd::fma(simd::sqrt(m2), root, eps));
+      simd::store_n(m + i, n, m1);
+      simd::store_n(v + i, n, m2);
+      simd::store_n(w + i, n, simd::fma(rate, step, simd::mul(simd::load_n(w + i, n), keep)));
+    });
+  });
+}
+
+double sum_of_squares(const at::Tensor& x) {
+  constexpr int64_t kBlock = 4096;
+  const float* p = f32(x);
+  const int64_t size = x.numel(), blocks = (size + kBlock - 1) / kBlock;
+  std::vector<double> partial(static_cast<size_t>(blocks));
+  parallel_for(blocks, 16, [&](int64_t first, int64_t last) {
+    for (int64_t b = first; b < last; ++b) {
+      double sum = 0;
+      for (int64_t i = b * kBlock; i < std::min(size, (b + 1) * kBlock); ++i) sum += static_cast<double>(p[i]) * p[i];
+      partial[b] = sum;
+    }
+  });
+  double total = 0;
+  for (const double sum : partial) total += sum;
+  return total;
+}
+
+}  // namespace tandem::kernels

@@ -1,0 +1,87 @@
+// The transformer, for rollout and training alike. A pass runs block by block in an explicit loop; how its tokens lie
+// in memory and which keys they may see is an argument (`TokenBatch`), the only thing in which the two differ.
+// Thread-safety: const methods may run concurrently on different batches; the weights must not change meanwhile.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "model/decoder_weights.h"
+#include "model/model_config.h"
+
+namespace tandem {
+
+struct TokenBatch {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> positions;  // absolute, one a token
+  kernels::AttentionBatch attention;
+  std::vector<kernels::SlotWrite> writes;  // where the tokens' keys and values go
+  int64_t num_blocks = 0;                  // of the kv tensors that `writes` and the block tables index
+
+  int64_t num_tokens() const { return static_cast<int64_t>(ids.size()); }
+};
+
+// What a block's backward needs. With recomputation only `x_TE` is kept and the rest is made again.
+struct BlockActivations {
+  at::Tensor x_TE;  // the block's input
+  at::Tensor qkv_TN, kv, attention_THD, logsumexp_TH, middle_TE, gate_up_TG;
+  bool complete() const { return qkv_TN.defined(); }
+};
+
+// One an entry of TokenBatch, kept between forward and backward.
+struct Activations {
+  std::vector<BlockActivations> blocks;
+  at::Tensor x_TE;  // the last block's output, before the final norm
+};
+
+class Decoder {
+ public:
+  // `max_positions`: the longest sequence it will see, prompt and response together.
+  Decoder(ModelConfig config, DecoderWeights weights, int64_t max_positions);
+
+  const ModelConfig& config() const { return config_; }
+  const DecoderWeights& weights() const { return weights_; }
+  DecoderWeights& weights() { return weights_; }
+
+  std::vector<at::Tensor> make_kv(int64_t num_blocks) const;  // one tensor a layer, unset
+
+  // Inference through a paged cache, one kv tensor a layer. Returns x_TE, before the final norm.
+  at::Tensor forward(const TokenBatch& batch, std::span<at::Tensor> kv) const;
+
+  // The same without a cache: keys and values live for one block only.
+  at::Tensor forward_packed(const TokenBatch& batch) const;
+
+  // Training. `keep_all` saves every activation; otherwise backward recomputes block by block.
+  Activations forward_for_training(const TokenBatch& batch, bool keep_all) const;
+  // Consumes `activations` and `dx_TE` (gradient of Activations::x_TE); adds into `gradients`.
+  void backward(const TokenBatch& batch, Activations activations, at::Tensor dx_TE, DecoderWeights& gradients) const;
+
+  // The final norm of some rows of x, and the head's logits for normed rows.
+  at::Tensor final_norm(const at::Tensor& x_TE, std::span<const int32_t> rows) const;
+  void logits(const at::Tensor& normed_RE, at::Tensor& logits_RV) const;
+  // Adds the gradient of final_norm() into dx_TE and the norm's weight.
+  void final_norm_backward(const at::Tensor& dnormed_RE, const at::Tensor& x_TE, std::span<const int32_t> rows,
+                           at::Tensor& dx_TE, DecoderWeights& gradients) const;
+
+  // fp32 values kept per token and layer with and without recomputation.
+  int64_t activation_floats_per_token(bool keep_all) const;
+
+ private:
+  kernels::QkvTransform transform(const LayerWeights& layer) const;
+  // x_TE becomes the block's output; `save`, if given, receives what backward needs.
+  void block_forward(const LayerWeights& layer, const TokenBatch& batch, at::Tensor& x_TE, at::Tensor& kv,
+                     BlockActivations* save) const;
+  void block_backward(const LayerWeights& layer, const TokenBatch& batch, const BlockActivations& saved,
+                      at::Tensor& dx_TE, LayerWeights& gradients) const;
+  at::Tensor empty_kv(int64_t num_blocks) const;
+
+  ModelConfig config_;
+  DecoderWeights weights_;
+  at::Tensor cos_PD2_, sin_PD2_;
+};
+
+// Rows of a matrix, in the given order.
+at::Tensor gather_rows(const at::Tensor& x_TE, std::span<const int32_t> rows);
+
+}  // namespace tandem

@@ -1,0 +1,138 @@
+#include "model/decoder_weights.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "kernels/kernels.h"
+#include "kernels/tensor_view.h"
+
+namespace tandem {
+namespace {
+
+template <class Make>
+DecoderWeights build(const ModelConfig& c, Make make) {
+  const int64_t width = c.hidden_size, qkv = c.q_size() + 2 * c.kv_size(), gate_up = 2 * c.intermediate_size;
+  DecoderWeights w;
+  w.embed_VE = make({c.vocab_size, width});
+  for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
+    LayerWeights& layer = w.layers.emplace_back();
+    layer.input_norm_E = make({width});
+    layer.qkv_NE = make({qkv, width});
+    if (c.qkv_bias) layer.qkv_bias_N = make({qkv});
+    if (c.qk_norm) layer.q_norm_D = make({c.head_dim}), layer.k_norm_D = make({c.head_dim});
+    layer.o_EQ = make({width, c.q_size()});
+    if (c.o_bias) layer.o_bias_E = make({width});
+    layer.post_norm_E = make({width});
+    layer.gate_up_GE = make({gate_up, width});
+    if (c.mlp_bias) layer.gate_up_bias_G = make({gate_up});
+    layer.down_EF = make({width, c.intermediate_size});
+    if (c.mlp_bias) layer.down_bias_E = make({width});
+  }
+  w.final_norm_E = make({width});
+  w.lm_head_VE = c.tie_word_embeddings ? w.embed_VE : make({c.vocab_size, width});
+  return w;
+}
+
+class HfNames {
+ public:
+  HfNames(const ModelConfig& config, std::vector<NamedTensor>& out) : config_(config), out_(out) {}
+
+  void add(const std::string& name, const at::Tensor& tensor) {
+    if (tensor.defined()) out_.push_back({name, tensor});
+  }
+  void add_rows(const std::string& name, const at::Tensor& fused, int64_t first, int64_t count) {
+    if (fused.defined()) out_.push_back({name, fused.narrow(0, first, count)});
+  }
+  void add_qkv(const std::string& prefix, const std::string& kind, const at::Tensor& fused) {
+    const int64_t q = config_.q_size(), kv = config_.kv_size();
+    add_rows(prefix + "q_proj." + kind, fused, 0, q);
+    add_rows(prefix + "k_proj." + kind, fused, q, kv);
+    add_rows(prefix + "v_proj." + kind, fused, q + kv, kv);
+  }
+  void add_gate_up(const std::string& prefix, const std::string& kind, const at::Tensor& fused) {
+    add_rows(prefix + "gate_proj." + kind, fused, 0, config_.intermediate_size);
+    add_rows(prefix + "up_proj." + kind, fused, config_.intermediate_size, config_.intermediate_size);
+  }
+
+ private:
+  const ModelConfig& config_;
+  std::vector<NamedTensor>& out_;
+};
+
+}  // namespace
+
+DecoderWeights empty_weights(const ModelConfig& config) {
+  return build(config, [](at::IntArrayRef shape) { return kernels::empty(shape); });
+}
+
+DecoderWeights zero_weights(const ModelConfig& config) {
+  return build(config, [](at::IntArrayRef shape) { return kernels::zeros(shape); });
+}
+
+std::vector<NamedTensor> parameters(const DecoderWeights& w) {
+  std::vector<NamedTensor> all;
+  const auto add = [&](std::string name, const at::Tensor& tensor) {
+    if (tensor.defined()) all.push_back({std::move(name), tensor});
+  };
+  add("embed", w.embed_VE);
+  for (size_t i = 0; i < w.layers.size(); ++i) {
+    const std::string at = "layers." + std::to_string(i) + ".";
+    const LayerWeights& l = w.layers[i];
+    add(at + "input_norm", l.input_norm_E);
+    add(at + "qkv", l.qkv_NE);
+    add(at + "qkv_bias", l.qkv_bias_N);
+    add(at + "q_norm", l.q_norm_D);
+    add(at + "k_norm", l.k_norm_D);
+    add(at + "o", l.o_EQ);
+    add(at + "o_bias", l.o_bias_E);
+    add(at + "post_norm", l.post_norm_E);
+    add(at + "gate_up", l.gate_up_GE);
+    add(at + "gate_up_bias", l.gate_up_bias_G);
+    add(at + "down", l.down_EF);
+    add(at + "down_bias", l.down_bias_E);
+  }
+  add("final_norm", w.final_norm_E);
+  if (!w.lm_head_VE.is_same(w.embed_VE)) add("lm_head", w.lm_head_VE);
+  return all;
+}
+
+std::vector<NamedTensor> hf_parameters(const ModelConfig& config, const DecoderWeights& w) {
+  std::vector<NamedTensor> all;
+  HfNames names(config, all);
+  names.add("model.embed_tokens.weight", w.embed_VE);
+  for (size_t i = 0; i < w.layers.size(); ++i) {
+    const std::string layer = "model.layers." + std::to_string(i) + ".", attention = layer + "self_attn.",
+                      mlp = layer + "mlp.";
+    const LayerWeights& l = w.layers[i];
+    names.add(layer + "input_layernorm.weight", l.input_norm_E);
+    names.add_qkv(attention, "weight", l.qkv_NE);
+    names.add_qkv(attention, "bias", l.qkv_bias_N);
+    names.add(attention + "q_norm.weight", l.q_norm_D);
+    names.add(attention + "k_norm.weight", l.k_norm_D);
+    names.add(attention + "o_proj.weight", l.o_EQ);
+    names.add(attention + "o_proj.bias", l.o_bias_E);
+    names.add(layer + "post_attention_layernorm.weight", l.post_norm_E);
+    names.add_gate_up(mlp, "weight", l.gate_up_GE);
+    names.add_gate_up(mlp, "bias", l.gate_up_bias_G);
+    names.add(mlp + "down_proj.weight", l.down_EF);
+    names.add(mlp + "down_proj.bias", l.down_bias_E);
+  }
+  names.add("model.norm.weight", w.final_norm_E);
+  if (!config.tie_word_embeddings) names.add("lm_head.weight", w.lm_head_VE);
+  return all;
+}
+
+std::span<float> values(const at::Tensor& parameter) {
+  return {kernels::f32(parameter), static_cast<size_t>(parameter.numel())};
+}
+
+void init_random(DecoderWeights& weights, uint64_t seed) {
+  uint64_t stream = 0;
+  for (auto& [name, tensor] : parameters(weights)) {
+    Philox random(seed, ++stream);
+    auto* values = static_cast<float*>(tensor.data_ptr());
+    const bool norm = name.ends_with("norm");
+    for (int64_t i = 0; i < tensor.numel(); ++i) values[i] = norm ? 1.0f : static_cast<float>(0.02 * random.normal());
+  }
+}
+
+}  // namespace tandem

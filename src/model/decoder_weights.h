@@ -1,0 +1,54 @@
+// The parameters of a decoder as the kernels want them: q, k, v in one matrix and gate, up in another, fp32. The same
+// struct holds the gradients. A Hugging Face tensor is a run of rows of one of these, so loading, saving and sharding
+// by HF names need no second copy.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/model_config.h"
+
+namespace tandem {
+
+// Shapes: N = (H + 2K)·D, E hidden, F intermediate, D head dim. Undefined where the model has no such parameter.
+struct LayerWeights {
+  at::Tensor input_norm_E, qkv_NE, qkv_bias_N, q_norm_D, k_norm_D, o_EQ, o_bias_E;
+  at::Tensor post_norm_E, gate_up_GE, gate_up_bias_G, down_EF, down_bias_E;
+};
+
+struct DecoderWeights {
+  at::Tensor embed_VE, final_norm_E;
+  at::Tensor lm_head_VE;  // the embedding itself when tied
+  std::vector<LayerWeights> layers;
+};
+
+DecoderWeights empty_weights(const ModelConfig& config);
+DecoderWeights zero_weights(const ModelConfig& config);
+
+// Every distinct parameter once, in the order of the forward pass. Names are ours: "layers.3.qkv".
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;  // shares memory with the weights
+};
+std::vector<NamedTensor> parameters(const DecoderWeights& weights);
+
+// The same memory under Hugging Face's names and shapes, in the order of expected_tensors().
+std::vector<NamedTensor> hf_parameters(const ModelConfig& config, const DecoderWeights& weights);
+
+std::span<float> values(const at::Tensor& parameter);  // its memory
+
+// Reads every tensor (any float type) into `weights`, by many threads, and lets the file's pages go.
+void load_weights(const WeightFolder& folder, const ModelConfig& config, DecoderWeights& weights);
+
+// model.safetensors (or shards) and config.json. F32 or BF16.
+void save_weights(const std::filesystem::path& folder, const ModelConfig& config, const DecoderWeights& weights,
+                  DType dtype);
+
+// Normal(0, 0.02) matrices and unit norms from a counter-based stream: for tests and benches.
+void init_random(DecoderWeights& weights, uint64_t seed);
+
+}  // namespace tandem

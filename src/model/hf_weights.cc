@@ -1,0 +1,94 @@
+// Between Hugging Face folders and DecoderWeights.
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "base/error.h"
+#include "kernels/parallel_for.h"
+#include "kernels/tensor_view.h"
+#include "model/decoder_weights.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kGrain = 1 << 16;
+
+float half_to_float(uint16_t h) {
+  const uint32_t sign = uint32_t{h & 0x8000u} << 16, exponent = (h >> 10) & 31u, fraction = h & 0x3ffu;
+  if (exponent == 0) return std::ldexp(static_cast<float>(fraction), -24) * (sign != 0 ? -1.0f : 1.0f);
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
+  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
+}
+
+float bfloat_to_float(uint16_t b) { return std::bit_cast<float>(uint32_t{b} << 16); }
+
+// Round to nearest even; NaN stays NaN.
+uint16_t float_to_bfloat(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if (std::isnan(x)) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+template <class Source, class Convert>
+void convert(const std::byte* in, float* out, int64_t count, Convert to_float) {
+  kernels::parallel_for(count, kGrain, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      Source value;  // a file's tensors need not be aligned
+      std::memcpy(&value, in + i * sizeof(Source), sizeof(Source));
+      out[i] = to_float(value);
+    }
+  });
+}
+
+void read_floats(const TensorView& view, float* out, int64_t count) {
+  const std::byte* in = view.bytes.data();
+  switch (view.dtype) {
+    case DType::kF32:
+      return convert<float>(in, out, count, [](float x) { return x; });
+    case DType::kF64:
+      return convert<double>(in, out, count, [](double x) { return static_cast<float>(x); });
+    case DType::kF16:
+      return convert<uint16_t>(in, out, count, half_to_float);
+    case DType::kBF16:
+      return convert<uint16_t>(in, out, count, bfloat_to_float);
+    default:
+      throw IoError("tensor " + view.name + " has type " + std::string(dtype_name(view.dtype)) +
+                    "; F32, F64, F16 and BF16 can be loaded");
+  }
+}
+
+}  // namespace
+
+void load_weights(const WeightFolder& folder, const ModelConfig& config, DecoderWeights& weights) {
+  check_tensors(config, folder);
+  for (auto& [name, tensor] : hf_parameters(config, weights)) {
+    read_floats(folder.get(name), kernels::f32(tensor), tensor.numel());
+    folder.release(name);
+  }
+}
+
+void save_weights(const std::filesystem::path& folder, const ModelConfig& config, const DecoderWeights& weights,
+                  DType dtype) {
+  check(dtype == DType::kF32 || dtype == DType::kBF16, "weights are saved as F32 or BF16");
+  std::map<std::string, at::Tensor> by_name;
+  std::vector<TensorSpec> specs;
+  for (auto& [name, tensor] : hf_parameters(config, weights)) {
+    by_name.emplace(name, tensor);
+    specs.push_back({name, dtype, tensor.sizes().vec()});
+  }
+  std::vector<uint16_t> staging;
+  write_weight_folder(folder, std::move(specs), [&](const TensorSpec& spec) -> std::span<const std::byte> {
+    const at::Tensor& tensor = by_name.at(spec.name);
+    const float* values = kernels::f32(tensor);
+    if (dtype == DType::kF32) return std::as_bytes(std::span(values, static_cast<size_t>(tensor.numel())));
+    staging.resize(static_cast<size_t>(tensor.numel()));
+    kernels::parallel_for(tensor.numel(), kGrain, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) staging[i] = float_to_bfloat(values[i]);
+    });
+    return std::as_bytes(std::span(staging));
+  });
+  save_model_config(config, folder, dtype);
+}
+
+}  // namespace tandem

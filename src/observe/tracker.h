@@ -1,0 +1,50 @@
+// Where the metrics of a step go: trainer.logger of verl. Errors: ConfigError for an unknown name, IoError for files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "observe/metrics.h"
+
+namespace tandem {
+
+class MetricSink {
+ public:
+  virtual ~MetricSink() = default;
+  virtual void log(int64_t step, const Metrics& metrics) = 0;  // on disk or terminal when it returns
+};
+
+// Hands every step to each of its sinks. Not thread-safe.
+class Tracker {
+ public:
+  explicit Tracker(std::vector<std::unique_ptr<MetricSink>> sinks) : sinks_(std::move(sinks)) {}
+  void log(int64_t step, const Metrics& metrics) {
+    for (const auto& sink : sinks_) sink->log(step, metrics);
+  }
+
+ private:
+  std::vector<std::unique_ptr<MetricSink>> sinks_;
+};
+
+// The console's line: "step:3 - actor/pg_loss:0.0125 - ...", whole numbers in full, others to six digits.
+std::string console_line(int64_t step, const Metrics& metrics);
+
+// console      console_line() on stdout
+// file         run_folder/metrics.jsonl, one flat object a step (observe/metrics.h, to_json)
+// tensorboard  an event file in $TENSORBOARD_DIR, else in run_folder/tensorboard/<project>/<experiment>
+// wandb, mlflow, swanlab and verl's other services are not in this build: one warning names them, and metrics.jsonl is
+// written even if "file" is not listed. Names listed twice count once.
+// `resume_step`: the last step that the resumed run keeps; what the file and tensorboard hold of later steps is dropped
+// (TensorBoard is told by a session start event, as torch's SummaryWriter(purge_step) does). Absent: nothing is
+// dropped.
+Tracker make_tracker(std::span<const std::string> names, const std::filesystem::path& run_folder,
+                     std::string_view project, std::string_view experiment,
+                     std::optional<int64_t> resume_step = std::nullopt);
+
+}  // namespace tandem

@@ -1,0 +1,240 @@
+#include "rollout/generator.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/parallel_for.h"
+#include "kernels/tensor_view.h"
+#include "rollout/sampler.h"
+
+namespace tandem {
+namespace {
+
+using kernels::kKvBlock;
+constexpr int64_t kLogitRows = 64;  // rows of logits held at once
+
+bool contains(const std::vector<TokenId>& ids, TokenId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+// One token to draw from row `row` of the pass: for the sequence itself, or for a sample that forks off its prompt.
+struct Generator::Draw {
+  Sequence* sequence;
+  uint32_t sample_index;
+  size_t row;
+  DrawnToken token;
+};
+
+Generator::Generator(const Decoder& decoder, const GeneratorOptions& options, const Tokenizer* tokenizer,
+                     FinishCallback on_finish)
+    : decoder_(decoder),
+      options_(options),
+      tokenizer_(tokenizer),
+      on_finish_(std::move(on_finish)),
+      blocks_(options.num_blocks, options.prefix_caching),
+      scheduler_(options.scheduler, blocks_),
+      kv_(decoder.make_kv(options.num_blocks)) {
+  check(options.max_model_len <= options.num_blocks * kKvBlock, "the paged cache is smaller than one sequence");
+}
+
+void Generator::add(std::shared_ptr<const GenerationRequest> request) {
+  validate(request->params);
+  const auto length = static_cast<int64_t>(request->prompt->token_ids.size());
+  if (length == 0) throw DataError("prompt " + std::to_string(request->prompt->id) + " has no tokens");
+  if (length >= options_.max_model_len)
+    throw DataError("prompt " + std::to_string(request->prompt->id) + " has " + std::to_string(length) +
+                    " tokens and leaves no room for a response in max_model_len " +
+                    std::to_string(options_.max_model_len));
+  SequencePtr leader = new_sequence(request, 0);
+  leader->num_forks = request->num_samples - 1;
+  scheduler_.add(std::move(leader));
+  stats_.num_prompt_tokens += length;
+}
+
+SequencePtr Generator::new_sequence(const std::shared_ptr<const GenerationRequest>& request,
+                                    uint32_t sample_index) const {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->request = request;
+  sequence->sample_index = sample_index;
+  sequence->tokens = request->prompt->token_ids;
+  if (request->on_text || !request->params.stop.empty()) {
+    check(tokenizer_ != nullptr, "stop strings and streaming need a tokenizer");
+    sequence->text.emplace(tokenizer_->stream(), request->params.stop);
+  }
+  return sequence;
+}
+
+bool Generator::step() {
+  if (options_.preempt_every > 0 && stats_.num_passes % options_.preempt_every == options_.preempt_every - 1)
+    scheduler_.preempt(1);
+  const std::vector<ScheduledSequence> pass = scheduler_.schedule();
+  if (pass.empty()) return false;
+  std::vector<int32_t> rows;
+  std::vector<Draw> draws;
+  const TokenBatch batch = make_batch(pass, rows, draws);
+  const at::Tensor x = decoder_.forward(batch, kv_);
+  scheduler_.mark_computed(pass);
+  draw_tokens(decoder_.final_norm(x, rows), draws);
+  for (Draw& draw : draws) {
+    if (draw.sample_index == draw.sequence->sample_index) {
+      continue_sequence(*draw.sequence, draw.token);
+    } else {
+      start_fork(*draw.sequence, draw.sample_index, draw.token);
+    }
+  }
+  ++stats_.num_passes;
+  stats_.num_computed_tokens += batch.num_tokens();
+  return true;
+}
+
+TokenBatch Generator::make_batch(std::span<const ScheduledSequence> pass, std::vector<int32_t>& rows,
+                                 std::vector<Draw>& draws) const {
+  TokenBatch batch;
+  batch.num_blocks = options_.num_blocks;
+  for (const auto& [sequence, num_tokens] : pass) {
+    const auto first = static_cast<int32_t>(batch.ids.size());
+    batch.attention.spans.push_back({first, static_cast<int32_t>(num_tokens),
+                                     static_cast<int32_t>(sequence->num_computed),
+                                     static_cast<int32_t>(batch.attention.block_tables.size())});
+    auto& tables = batch.attention.block_tables;
+    tables.insert(tables.end(), sequence->blocks.begin(), sequence->blocks.end());
+    for (int64_t i = 0; i < num_tokens; ++i) {
+      const int64_t position = sequence->num_computed + i;
+      batch.ids.push_back(sequence->tokens[position]);
+      batch.positions.push_back(static_cast<int32_t>(position));
+      batch.writes.push_back(
+          {first + static_cast<int32_t>(i),
+           static_cast<int32_t>(sequence->blocks[position / kKvBlock] * kKvBlock + position % kKvBlock)});
+    }
+    if (num_tokens < sequence->num_to_compute()) continue;  // a prompt's later piece follows
+    // Forks come first: they share the prompt's blocks before the leader's own token can end it.
+    for (uint32_t fork = 1; fork <= sequence->num_forks; ++fork)
+      draws.push_back({sequence, sequence->sample_index + fork, rows.size(), {}});
+    draws.push_back({sequence, sequence->sample_index, rows.size(), {}});
+    sequence->num_forks = 0;
+    rows.push_back(first + static_cast<int32_t>(num_tokens) - 1);
+  }
+  return batch;
+}
+
+void Generator::draw_tokens(const at::Tensor& normed, std::vector<Draw>& draws) const {
+  const int64_t vocab = decoder_.config().vocab_size, num_rows = normed.size(0);
+  at::Tensor buffer = kernels::empty({std::min(kLogitRows, num_rows), vocab});
+  size_t next = 0;
+  for (int64_t begin = 0; begin < num_rows; begin += kLogitRows) {
+    const int64_t count = std::min(kLogitRows, num_rows - begin);
+    at::Tensor logits = buffer.narrow(0, 0, count);
+    decoder_.logits(normed.narrow(0, begin, count), logits);
+    size_t end = next;
+    while (end < draws.size() && static_cast<int64_t>(draws[end].row) < begin + count) ++end;
+    const float* values = kernels::f32(logits);
+    kernels::parallel_for(static_cast<int64_t>(end - next), 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        Draw& draw = draws[next + i];
+        const Sequence& sequence = *draw.sequence;
+        SampleKey key = sequence.key();
+        key.sample_index = draw.sample_index;
+        const auto position = static_cast<uint32_t>(sequence.response_length());
+        const std::span row(values + (static_cast<int64_t>(draw.row) - begin) * vocab, static_cast<size_t>(vocab));
+        draw.token = draw_token(row, sequence.request->params, options_.num_drawable,
+                                position + 1 >= sequence.request->params.min_tokens, uniform_for(key, position));
+      }
+    });
+    next = end;
+  }
+}
+
+void Generator::continue_sequence(Sequence& sequence, const DrawnToken& token) {
+  if (const auto reason = append(sequence, token)) finish(scheduler_.remove(&sequence), *reason);
+}
+
+// A sample takes the leader's prompt: whole blocks shared, the last piece copied. Without room it waits like any other.
+void Generator::start_fork(const Sequence& leader, uint32_t sample_index, const DrawnToken& token) {
+  SequencePtr sequence = new_sequence(leader.request, sample_index);
+  const int64_t length = leader.prompt_length(), whole = length / kKvBlock;
+  std::optional<int32_t> tail;
+  const bool has_tail = length % kKvBlock != 0;
+  if (has_tail) tail = blocks_.allocate();
+  if (tail || !has_tail) {
+    sequence->blocks.assign(leader.blocks.begin(), leader.blocks.begin() + whole);
+    for (const int32_t block : sequence->blocks) blocks_.share(block);
+    if (tail) {
+      for (at::Tensor& layer : kv_) kernels::copy_kv_block(layer, leader.blocks[whole], *tail);
+      sequence->blocks.push_back(*tail);
+    }
+    sequence->num_computed = length;
+  }
+  if (const auto reason = append(*sequence, token)) {
+    for (const int32_t block : sequence->blocks) blocks_.release(block);
+    finish(std::move(sequence), *reason);
+  } else if (sequence->blocks.empty()) {
+    scheduler_.add(std::move(sequence));
+  } else {
+    scheduler_.add_running(std::move(sequence));
+  }
+}
+
+// Adds a token; says why the response ends with it, if it does.
+std::optional<StopReason> Generator::append(Sequence& sequence, const DrawnToken& token) const {
+  const SamplingParams& params = sequence.request->params;
+  sequence.tokens.push_back(token.id);
+  sequence.logprobs.push_back(token.logprob);
+  sequence.entropy_sum += token.entropy;
+  const int64_t length = sequence.response_length();
+  const bool may_end = length >= params.min_tokens;
+  const bool is_eos = !params.ignore_eos && contains(params.eos_ids, token.id);
+  if (sequence.text && !is_eos) sequence.text->push(token.id);
+  const bool stopped = may_end && sequence.text && sequence.text->cut_at_stop();
+  if (sequence.request->on_text) {
+    const std::string piece = sequence.text->take_piece();
+    if (!piece.empty()) sequence.request->on_text(sequence.sample_index, piece);
+  }
+  if (is_eos && may_end) return StopReason::kEndOfText;
+  if (stopped || (may_end && contains(params.stop_token_ids, token.id))) return StopReason::kStopToken;
+  if (length >= params.max_tokens || sequence.num_tokens() >= options_.max_model_len) return StopReason::kLength;
+  return std::nullopt;
+}
+
+void Generator::finish(SequencePtr sequence, StopReason reason) {
+  std::string text;
+  if (sequence->text) {
+    const std::string rest = sequence->text->finish();
+    if (sequence->request->on_text && !rest.empty()) sequence->request->on_text(sequence->sample_index, rest);
+    text = sequence->text->text();
+  }
+  auto trajectory = std::make_shared<Trajectory>();
+  trajectory->prompt = sequence->request->prompt;
+  trajectory->sample_index = sequence->sample_index;
+  trajectory->policy_version = sequence->request->policy_version;
+  trajectory->temperature = sequence->request->params.effective_temperature();
+  const auto response = sequence->response();
+  trajectory->response_ids.assign(response.begin(), response.end());
+  trajectory->rollout_logprobs = std::move(sequence->logprobs);
+  trajectory->stop_reason = reason;
+  trajectory->mean_entropy = sequence->entropy_sum / static_cast<double>(response.size());
+  stats_.num_response_tokens += static_cast<int64_t>(response.size());
+  on_finish_(std::move(trajectory), text);
+}
+
+GeneratorStats Generator::stats() const {
+  GeneratorStats stats = stats_;
+  stats.num_cached_tokens = scheduler_.num_cached_tokens();
+  stats.num_preempted = scheduler_.num_preempted();
+  return stats;
+}
+
+int64_t plan_kv_blocks(const ModelConfig& config, int64_t budget_bytes, int64_t max_model_len, int64_t wanted) {
+  const int64_t bytes =
+      config.num_hidden_layers * 2 * config.kv_size() * kKvBlock * static_cast<int64_t>(sizeof(float));
+  const int64_t least = (max_model_len + kKvBlock - 1) / kKvBlock, affordable = budget_bytes / bytes;
+  if (affordable < least)
+    throw ConfigError(
+        "the key-value cache of " + std::to_string(budget_bytes >> 20) + " MiB holds " +
+        std::to_string(affordable * kKvBlock) + " tokens, one sequence may have " + std::to_string(max_model_len) +
+        "; set actor_rollout_ref.rollout.kv_cache_memory_mb to at least " + std::to_string((least * bytes >> 20) + 1));
+  return std::clamp(wanted, least, affordable);
+}
+
+}  // namespace tandem

@@ -1,0 +1,72 @@
+// From requests to finished responses: schedule, forward, draw, repeat. Not thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "data/trajectory_store.h"
+#include "model/decoder.h"
+#include "rollout/sampler.h"
+#include "rollout/scheduler.h"
+
+namespace tandem {
+
+struct GeneratorOptions {
+  SchedulerOptions scheduler;
+  int64_t num_blocks = 0;  // of the paged cache, kKvBlock tokens each
+  bool prefix_caching = true;
+  int64_t max_model_len = 0;  // prompt and response together
+  int64_t num_drawable = 0;   // ids a response may hold; a model's vocabulary may be padded beyond it
+  int64_t preempt_every = 0;  // tests: set the latest sequence back every so many passes; 0 never
+};
+
+struct GeneratorStats {
+  int64_t num_passes = 0, num_prompt_tokens = 0, num_response_tokens = 0;
+  int64_t num_computed_tokens = 0, num_cached_tokens = 0, num_preempted = 0;
+};
+
+using FinishCallback = std::function<void(TrajectoryPtr, const std::string& text)>;
+
+class Generator {
+ public:
+  // `tokenizer` may be null where no request has stop strings or streams text. Both must outlive the generator.
+  Generator(const Decoder& decoder, const GeneratorOptions& options, const Tokenizer* tokenizer,
+            FinishCallback on_finish);
+
+  // ConfigError for parameters no response can satisfy, DataError for a prompt that is empty or too long.
+  void add(std::shared_ptr<const GenerationRequest> request);
+
+  bool step();  // one forward pass; false when nothing is left
+  void run() {
+    while (step()) {
+    }
+  }
+  GeneratorStats stats() const;
+
+ private:
+  struct Draw;
+  TokenBatch make_batch(std::span<const ScheduledSequence> pass, std::vector<int32_t>& rows,
+                        std::vector<Draw>& draws) const;
+  void draw_tokens(const at::Tensor& normed_RE, std::vector<Draw>& draws) const;
+  void continue_sequence(Sequence& sequence, const DrawnToken& token);
+  void start_fork(const Sequence& leader, uint32_t sample_index, const DrawnToken& token);
+  std::optional<StopReason> append(Sequence& sequence, const DrawnToken& token) const;
+  void finish(SequencePtr sequence, StopReason reason);
+  SequencePtr new_sequence(const std::shared_ptr<const GenerationRequest>& request, uint32_t sample_index) const;
+
+  const Decoder& decoder_;
+  GeneratorOptions options_;
+  const Tokenizer* tokenizer_;
+  FinishCallback on_finish_;
+  BlockManager blocks_;
+  Scheduler scheduler_;
+  std::vector<at::Tensor> kv_;
+  GeneratorStats stats_;
+};
+
+// Blocks that `budget_bytes` of fp32 keys and values hold, at least enough for one sequence of max_model_len, or a
+// ConfigError saying how much that needs. `wanted`: no more than this many are of use.
+int64_t plan_kv_blocks(const ModelConfig& config, int64_t budget_bytes, int64_t max_model_len, int64_t wanted);
+
+}  // namespace tandem

@@ -1,0 +1,115 @@
+#include "rollout/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/kernels.h"
+
+namespace tandem {
+namespace {
+
+struct Candidate {
+  TokenId id;
+  double probability;  // unnormalised
+};
+
+TokenId likeliest(std::span<const float> logits, std::span<const TokenId> barred) {
+  TokenId best = -1;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    if ((best < 0 || logits[i] > logits[best]) && std::find(barred.begin(), barred.end(), id) == barred.end())
+      best = id;
+  }
+  return best;
+}
+
+// Likeliest first; of equals the lowest id.
+std::vector<Candidate> narrow(std::vector<Candidate> all, const SamplingParams& params) {
+  const auto likelier = [](const Candidate& a, const Candidate& b) {
+    return a.probability != b.probability ? a.probability > b.probability : a.id < b.id;
+  };
+  if (params.top_k > 0 && params.top_k < static_cast<int64_t>(all.size())) {
+    std::nth_element(all.begin(), all.begin() + params.top_k, all.end(), likelier);
+    all.resize(static_cast<size_t>(params.top_k));
+  }
+  std::sort(all.begin(), all.end(), likelier);
+  if (params.top_p < 1.0) {
+    double total = 0, sum = 0;
+    for (const Candidate& c : all) total += c.probability;
+    size_t keep = 0;
+    while (keep < all.size() && sum < params.top_p * total) sum += all[keep++].probability;
+    all.resize(std::max<size_t>(keep, 1));
+  }
+  if (params.min_p > 0) {
+    const double least = params.min_p * all.front().probability;
+    std::erase_if(all, [&](const Candidate& c) { return c.probability < least; });
+  }
+  return all;
+}
+
+std::vector<TokenId> barred_ids(const SamplingParams& params, bool may_end) {
+  if (may_end) return {};
+  std::vector<TokenId> ids = params.stop_token_ids;
+  if (!params.ignore_eos) ids.insert(ids.end(), params.eos_ids.begin(), params.eos_ids.end());
+  return ids;
+}
+
+}  // namespace
+
+DrawnToken draw_token(std::span<const float> logits, const SamplingParams& params, int64_t num_drawable, bool may_end,
+                      double uniform) {
+  const auto inverse = static_cast<float>(1.0 / params.effective_temperature());
+  const kernels::RowStats stats = kernels::row_stats(logits, inverse, true);
+  if (!std::isfinite(stats.max) || !std::isfinite(stats.log_sum))
+    throw DataError("the model's logits are not finite; its weights are broken or training has diverged");
+  const auto drawable = logits.first(static_cast<size_t>(std::min<int64_t>(num_drawable, logits.size())));
+  const std::vector<TokenId> barred = barred_ids(params, may_end);
+  const auto finish = [&](TokenId id) {
+    return DrawnToken{id, kernels::logprob(logits, id, inverse, stats), stats.entropy};
+  };
+
+  if (params.temperature == 0) {
+    const TokenId id = likeliest(drawable, barred);
+    if (id < 0) throw DataError("every token is barred by min_tokens; lower min_tokens or set ignore_eos");
+    return finish(id);
+  }
+  const bool whole = params.top_p >= 1.0 && params.min_p <= 0 &&
+                     (params.top_k <= 0 || params.top_k >= static_cast<int64_t>(logits.size()));
+  if (whole && barred.empty() && drawable.size() == logits.size())
+    return finish(kernels::invert_distribution(logits, inverse, stats, uniform));
+
+  std::vector<Candidate> all;
+  for (size_t i = 0; i < drawable.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const double weight = std::exp(static_cast<double>(drawable[i]) * inverse - stats.max);
+    if (weight > 0 && std::find(barred.begin(), barred.end(), id) == barred.end()) all.push_back({id, weight});
+  }
+  if (all.empty()) throw DataError("no token that may be drawn has any probability; lower min_tokens");
+  if (!whole) all = narrow(std::move(all), params);
+  double kept = 0;
+  for (const Candidate& c : all) kept += c.probability;
+  const double goal = uniform * kept;
+  double sum = 0;
+  for (const Candidate& c : all)
+    if ((sum += c.probability) > goal) return finish(c.id);
+  return finish(all.back().id);  // rounding left the goal just above the sum
+}
+
+void validate(const SamplingParams& p) {
+  const auto refuse = [](const std::string& what) { throw ConfigError(what); };
+  if (!std::isfinite(p.temperature) || p.temperature < 0)
+    refuse("temperature must be a number >= 0, not " + std::to_string(p.temperature));
+  if (p.top_k == 0 || p.top_k < -1) refuse("top_k must be positive, or -1 for all, not " + std::to_string(p.top_k));
+  if (!(p.top_p > 0 && p.top_p <= 1)) refuse("top_p must be in (0, 1], not " + std::to_string(p.top_p));
+  if (!(p.min_p >= 0 && p.min_p <= 1)) refuse("min_p must be in [0, 1], not " + std::to_string(p.min_p));
+  if (p.max_tokens < 1) refuse("max_tokens must be at least 1, not " + std::to_string(p.max_tokens));
+  if (p.min_tokens < 0 || p.min_tokens > p.max_tokens)
+    refuse("min_tokens must be between 0 and max_tokens (" + std::to_string(p.max_tokens) + "), not " +
+           std::to_string(p.min_tokens));
+  for (const std::string& stop : p.stop)
+    if (stop.empty()) refuse("stop holds an empty string, which would end every response at once; remove it");
+}
+
+}  // namespace tandem

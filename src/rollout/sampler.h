@@ -1,0 +1,22 @@
+// Draws a token from a row of logits. Pure functions: the draw depends on the row, the parameters and `uniform` alone.
+#pragma once
+
+#include <span>
+
+#include "data/types.h"
+#include "rollout/sampling_params.h"
+
+namespace tandem {
+
+struct DrawnToken {
+  TokenId id = 0;
+  float logprob = 0;  // see SamplingParams
+  float entropy = 0;  // of the same distribution, in nats
+};
+
+// `num_drawable`: ids from there on (a padded vocabulary's tail) are never drawn. `may_end`: whether end and stop ids
+// may be drawn. DataError when the logits are not finite enough to draw from.
+DrawnToken draw_token(std::span<const float> logits, const SamplingParams& params, int64_t num_drawable, bool may_end,
+                      double uniform);
+
+}  // namespace tandem

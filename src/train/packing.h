@@ -1,0 +1,44 @@
+// Samples laid end to end without padding, the prompt of neighbouring samples computed once: a response's tokens see
+// their prompt's keys and their own. Whole blocks of a prompt's keys are shared; the piece after the last whole block
+// is written once more for each sample, so that sums over keys are cut where the paged cache cuts them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/types.h"
+#include "model/decoder.h"
+
+namespace tandem {
+
+// What is packed: a response and what came before it. Neighbours whose `prompt` is the same span share it.
+struct PackItem {
+  std::span<const TokenId> prompt;
+  std::span<const TokenId> response;
+};
+
+// A response token whose log-prob is wanted.
+struct PackTarget {
+  int32_t row;  // index into PackedBatch::rows
+  TokenId id;
+  int32_t item;      // index of its sample in the packed items
+  int32_t position;  // within the response
+};
+
+struct PackedBatch {
+  TokenBatch tokens;
+  std::vector<int32_t> rows;        // tokens whose next token is a target; each once
+  std::vector<PackTarget> targets;  // ascending rows; the samples of a prompt share its last row
+};
+
+PackedBatch pack(std::span<const PackItem> items);
+
+// Tokens that pack() computes for them. A response's last token is never an input.
+int64_t packed_tokens(std::span<const PackItem> items);
+
+// Cuts items into runs of at most `max_tokens` packed tokens (a single item may be longer) and, if positive,
+// `max_items` items. Returns the end of each run.
+std::vector<size_t> split_micro_batches(std::span<const PackItem> items, int64_t max_tokens, int64_t max_items);
+
+}  // namespace tandem

@@ -1,0 +1,187 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <source_location>
+
+#include "base/error.h"
+#include "config/load.h"
+
+namespace tandem {
+namespace {
+
+Config valid() {
+  Config config;
+  config.actor_rollout_ref.model.path = "/models/tiny";
+  config.actor_rollout_ref.rollout.n = 8;
+  return config;
+}
+
+// The change must be refused by an error that starts with the key.
+void expect_refused(const std::string& key, const std::function<void(Config&)>& change,
+                    std::source_location at = std::source_location::current()) {
+  Config config = valid();
+  change(config);
+  try {
+    validate(config);
+    ADD_FAILURE() << "line " << at.line() << ": " << key << " was not refused";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(std::string(error.what()).rfind(key + "=", 0), 0u) << "line " << at.line() << ": " << error.what();
+  }
+}
+
+void expect_fine(const std::function<void(Config&)>& change) {
+  Config config = valid();
+  change(config);
+  EXPECT_NO_THROW(validate(config));
+}
+
+TEST(Validate, AValidConfigurationHasNoWarnings) { EXPECT_TRUE(validate(valid()).empty()); }
+
+TEST(Validate, Sampling) {
+  const std::string at = "actor_rollout_ref.rollout.";
+  for (const double bad : {-1.0, std::nan(""), double{INFINITY}}) {
+    expect_refused(at + "temperature", [=](Config& c) { c.actor_rollout_ref.rollout.temperature = bad; });
+    expect_refused(at + "val_kwargs.temperature",
+                   [=](Config& c) { c.actor_rollout_ref.rollout.val_kwargs.temperature = bad; });
+  }
+  for (const double good : {0.0, 1e-6, 1e-4, 2.0})
+    expect_fine([=](Config& c) { c.actor_rollout_ref.rollout.temperature = good; });
+  for (const double bad : {0.0, -0.5, 1.5, std::nan("")})
+    expect_refused(at + "top_p", [=](Config& c) { c.actor_rollout_ref.rollout.top_p = bad; });
+  for (const int64_t bad : {0, -2})
+    expect_refused(at + "top_k", [=](Config& c) { c.actor_rollout_ref.rollout.top_k = bad; });
+  expect_refused(at + "n", [](Config& c) { c.actor_rollout_ref.rollout.n = 0; });
+  expect_refused(at + "min_p", [](Config& c) { c.actor_rollout_ref.rollout.min_p = 1.5; });
+  expect_refused(at + "val_kwargs.n", [](Config& c) { c.actor_rollout_ref.rollout.val_kwargs.n = 0; });
+}
+
+TEST(Validate, StopsAndLengths) {
+  const std::string at = "actor_rollout_ref.rollout.";
+  expect_refused(at + "stop", [](Config& c) { c.actor_rollout_ref.rollout.stop = {""}; });
+  expect_refused(at + "stop_token_ids", [](Config& c) { c.actor_rollout_ref.rollout.stop_token_ids = {-1}; });
+  expect_refused(at + "min_tokens", [](Config& c) { c.actor_rollout_ref.rollout.min_tokens = 513; });
+  expect_fine([](Config& c) { c.actor_rollout_ref.rollout.min_tokens = 512; });
+  expect_refused(at + "max_model_len", [](Config& c) { c.actor_rollout_ref.rollout.max_model_len = 1023; });
+  expect_fine([](Config& c) { c.actor_rollout_ref.rollout.max_model_len = 1024; });
+  expect_refused(at + "max_num_batched_tokens", [](Config& c) {
+    c.actor_rollout_ref.rollout.enable_chunked_prefill = false;
+    c.actor_rollout_ref.rollout.max_num_batched_tokens = 1023;
+  });
+  expect_refused(at + "prompt_length", [](Config& c) { c.actor_rollout_ref.rollout.prompt_length = 100; });
+  expect_refused("data.max_prompt_length", [](Config& c) { c.data.max_prompt_length = 0; });
+  expect_refused("data.max_response_length", [](Config& c) { c.data.max_response_length = -1; });
+}
+
+TEST(Validate, Data) {
+  expect_refused("data.truncation", [](Config& c) { c.data.truncation = "drop"; });
+  expect_refused("data.train_files", [](Config& c) { c.data.train_files = {}; });
+  expect_refused("data.train_files", [](Config& c) { c.data.train_files = {"a", ""}; });
+  expect_refused("data.train_batch_size", [](Config& c) { c.data.train_batch_size = 0; });
+  expect_refused("data.train_max_samples", [](Config& c) { c.data.train_max_samples = 0; });
+  expect_refused("data.val_files", [](Config& c) {
+    c.trainer.val_only = true;
+    c.data.val_files = {};
+  });
+}
+
+TEST(Validate, Actor) {
+  const std::string at = "actor_rollout_ref.actor.";
+  expect_refused("actor_rollout_ref.model.path", [](Config& c) { c.actor_rollout_ref.model.path = ""; });
+  expect_refused(at + "ppo_mini_batch_size", [](Config& c) { c.data.train_batch_size = 255; });
+  expect_refused(at + "use_dynamic_bsz", [](Config& c) { c.actor_rollout_ref.actor.use_dynamic_bsz = false; });
+  expect_refused(at + "clip_ratio_c", [](Config& c) { c.actor_rollout_ref.actor.clip_ratio_c = 1.0; });
+  expect_refused(at + "clip_ratio", [](Config& c) { c.actor_rollout_ref.actor.clip_ratio = 1.1; });
+  expect_refused(at + "clip_ratio_high", [](Config& c) { c.actor_rollout_ref.actor.clip_ratio_high = NAN; });
+  expect_refused(at + "loss_agg_mode", [](Config& c) { c.actor_rollout_ref.actor.loss_agg_mode = "mean"; });
+  expect_refused(at + "optim.lr", [](Config& c) { c.actor_rollout_ref.actor.optim.lr = NAN; });
+  expect_refused(at + "optim.betas", [](Config& c) { c.actor_rollout_ref.actor.optim.betas = {0.9}; });
+  expect_refused(at + "optim.betas", [](Config& c) { c.actor_rollout_ref.actor.optim.betas = {0.9, 1.0}; });
+  expect_refused(at + "optim.clip_grad", [](Config& c) { c.actor_rollout_ref.actor.optim.clip_grad = 0; });
+  expect_refused(at + "checkpoint.save_contents",
+                 [](Config& c) { c.actor_rollout_ref.actor.checkpoint.save_contents = {"weights"}; });
+}
+
+TEST(Validate, OverlongPenalty) {
+  const std::string at = "reward.reward_kwargs.overlong_buffer_cfg.";
+  const auto with = [](bool enable, int64_t len, const std::string& manager) {
+    return [=](Config& config) {
+      config.data.max_response_length = 100;
+      config.reward.reward_manager.name = manager;
+      config.reward.reward_kwargs.overlong_buffer_cfg = {.enable = enable, .len = len};
+    };
+  };
+  expect_fine(with(false, 0, "naive"));
+  expect_fine(with(false, 5000, "naive"));
+  expect_fine(with(true, 20, "dapo"));
+  expect_fine(with(true, 99, "dapo"));
+  expect_refused(at + "len", with(true, 100, "dapo"));
+  expect_refused(at + "len", with(true, 0, "dapo"));
+  expect_refused(at + "enable", with(true, 20, "naive"));
+}
+
+TEST(Validate, RewardAndTrainer) {
+  expect_refused("reward.num_workers", [](Config& c) { c.reward.num_workers = 0; });
+  expect_refused("reward.timeout", [](Config& c) { c.reward.timeout = 0; });
+  expect_refused("reward.rule", [](Config& c) {
+    c.reward.rule = "gsm8k";
+    c.reward.custom_reward_function.path = "my.py";
+  });
+  expect_refused("trainer.total_epochs", [](Config& c) { c.trainer.total_epochs = 0; });
+  expect_refused("trainer.save_freq", [](Config& c) { c.trainer.save_freq = -2; });
+  expect_refused("trainer.resume_from_path", [](Config& c) { c.trainer.resume_mode = "resume_path"; });
+  expect_refused("trainer.device", [](Config& c) { c.trainer.device = "tpu"; });
+  expect_refused("numerics.mode", [](Config& c) { c.numerics.mode = "slow"; });
+}
+
+TEST(Validate, ErrorsOfLoadingNameThePlace) {
+  const std::vector<std::string> overrides = {"actor_rollout_ref.model.path=/m", "actor_rollout_ref.rollout.top_p=0"};
+  try {
+    parse_config("", "run.yaml", overrides);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "override 'actor_rollout_ref.rollout.top_p=0': actor_rollout_ref.rollout.top_p=0.0: must be above 0 and "
+                 "at most 1; 1 keeps all");
+  }
+}
+
+TEST(Validate, Warnings) {
+  const auto warnings = [](const std::function<void(Config&)>& change) {
+    Config config = valid();
+    change(config);
+    return validate(config);
+  };
+  const auto greedy = warnings([](Config& c) { c.actor_rollout_ref.rollout.temperature = 0; });
+  ASSERT_EQ(greedy.size(), 1u);
+  EXPECT_NE(greedy[0].find("every advantage is zero"), std::string::npos);
+  EXPECT_EQ(warnings([](Config& c) { c.actor_rollout_ref.rollout.do_sample = false; }).size(), 1u);
+  EXPECT_EQ(warnings([](Config& c) { c.actor_rollout_ref.rollout.n = 1; }).size(), 1u);
+  EXPECT_EQ(warnings([](Config& c) { c.data.train_batch_size = 300; }).size(), 1u);
+}
+
+TEST(DerivedSizes, CountPromptsAndSamples) {
+  Config config = valid();
+  config.data.train_batch_size = 100;
+  config.actor_rollout_ref.actor.ppo_mini_batch_size = 32;
+  config.actor_rollout_ref.actor.ppo_epochs = 2;
+  config.trainer.total_epochs = 3;
+  const DerivedSizes sizes = derived_sizes(config);
+  EXPECT_EQ(sizes.samples_per_step, 800);
+  EXPECT_EQ(sizes.mini_batches, 4);  // 32 + 32 + 32 + 4
+  EXPECT_EQ(sizes.samples_per_mini_batch, 256);
+  EXPECT_EQ(sizes.optimizer_steps_per_step, 8);
+  EXPECT_EQ(sizes.model_length, 1024);
+  EXPECT_EQ(sizes.max_tokens_per_step, 800 * 1024);
+  EXPECT_EQ(sizes.clip_low, 0.2);
+  EXPECT_EQ(total_steps(config, 250), 6);  // two whole batches an epoch
+  config.trainer.total_training_steps = 5;
+  EXPECT_EQ(total_steps(config, 250), 5);
+  EXPECT_EQ(micro_batch_token_limit(config, false), 4096);
+  EXPECT_EQ(micro_batch_token_limit(config, true), 16384);
+  config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu = 100;  // less than one sample
+  EXPECT_EQ(micro_batch_token_limit(config, true), 1024);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,97 @@
+#include "observe/tracker.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "temp_folder.h"
+
+namespace tandem {
+namespace {
+
+Metrics loss(double value) {
+  Metrics metrics;
+  metrics.set("actor/pg_loss", value);
+  return metrics;
+}
+
+Tracker make(std::vector<std::string> names, const TempFolder& folder, std::optional<int64_t> resume_step = {}) {
+  return make_tracker(names, folder.path(), "pro/ject", "exp", resume_step);
+}
+
+TEST(Tracker, ConsoleLine) {
+  Metrics metrics;
+  metrics.set("actor/lr", 1e-6);
+  metrics.set("perf/total_num_tokens", 12345678);
+  metrics.set("timing_s/gen", 12.3456789);
+  metrics.set("x", std::nan(""));
+  metrics.set("y", INFINITY);
+  EXPECT_EQ(console_line(12, metrics),
+            "step:12 - actor/lr:1e-06 - perf/total_num_tokens:12345678 - timing_s/gen:12.3457 - x:nan - y:inf");
+}
+
+TEST(Tracker, ConsoleGoesToStdout) {
+  const TempFolder folder;
+  auto tracker = make({"console"}, folder);
+  testing::internal::CaptureStdout();
+  tracker.log(1, loss(0.5));
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "step:1 - actor/pg_loss:0.5\n");
+  EXPECT_FALSE(std::filesystem::exists(folder / "metrics.jsonl"));
+}
+
+TEST(Tracker, FileAppendsAndIsCutOnResume) {
+  const TempFolder folder;
+  {
+    auto tracker = make({"file"}, folder);
+    for (const int step : {1, 2, 3}) tracker.log(step, loss(step));
+  }
+  auto tracker = make({"file", "file"}, folder, 2);
+  tracker.log(3, loss(0.25));
+  EXPECT_EQ(
+      slurp(folder / "metrics.jsonl"),
+      "{\"step\":1,\"actor/pg_loss\":1}\n{\"step\":2,\"actor/pg_loss\":2}\n{\"step\":3,\"actor/pg_loss\":0.25}\n");
+}
+
+TEST(Tracker, ServicesWarnOnceAndLeaveTheFile) {
+  const TempFolder folder;
+  testing::internal::CaptureStderr();
+  auto tracker = make({"console", "wandb", "mlflow"}, folder);
+  const std::string warning = testing::internal::GetCapturedStderr();
+  EXPECT_NE(warning.find("wandb, mlflow not available in this build; " + (folder / "metrics.jsonl").string() +
+                         " has everything"),
+            std::string::npos)
+      << warning;
+  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1);
+  testing::internal::CaptureStdout();
+  tracker.log(1, loss(1));
+  testing::internal::GetCapturedStdout();
+  EXPECT_EQ(slurp(folder / "metrics.jsonl"), "{\"step\":1,\"actor/pg_loss\":1}\n");
+}
+
+TEST(Tracker, UnknownNamesAreRefused) {
+  const TempFolder folder;
+  try {
+    make({"console", "wandbb"}, folder);
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("'wandbb'"), std::string::npos);
+    EXPECT_NE(text.find("console, file, tensorboard"), std::string::npos);
+  }
+}
+
+TEST(Tracker, TensorboardFolders) {
+  const TempFolder folder;
+  ::unsetenv("TENSORBOARD_DIR");
+  make({"tensorboard"}, folder).log(1, loss(1));
+  EXPECT_FALSE(std::filesystem::is_empty(folder / "tensorboard/pro_ject/exp"));
+  ::setenv("TENSORBOARD_DIR", (folder / "chosen").c_str(), 1);
+  make({"tensorboard"}, folder).log(1, loss(1));
+  ::unsetenv("TENSORBOARD_DIR");
+  EXPECT_FALSE(std::filesystem::is_empty(folder / "chosen"));
+}
+
+}  // namespace
+}  // namespace tandem
