@@ -90,6 +90,13 @@ int chat_in_terminal(const GenerateArguments& a) {
   return 0;
 }
 
+Message message_of(const nlohmann::json& message, const std::string& file, size_t line) {
+  for (const char* key : {"role", "content"})
+    if (!message.is_object() || !message.contains(key) || !message[key].is_string())
+      throw DataError(fmt::format("{} line {}: each message needs text for role and content", file, line));
+  return {message["role"], message["content"]};
+}
+
 std::vector<std::vector<Message>> read_prompts(const std::string& file, const std::string& system) {
   std::ifstream in(file);
   if (!in) throw IoError("cannot open " + file + R"(; give a jsonl file of {"prompt": "..."} or {"messages": [...]})");
@@ -107,7 +114,7 @@ std::vector<std::vector<Message>> read_prompts(const std::string& file, const st
           fmt::format("{} line {}: expected {{\"prompt\": text or messages}} or {{\"messages\": [...]}}", file, line));
     if (list->is_string()) messages.push_back({"user", *list});
     if (list->is_array())
-      for (const auto& message : *list) messages.push_back({message.at("role"), message.at("content")});
+      for (const auto& message : *list) messages.push_back(message_of(message, file, line));
     chats.push_back(std::move(messages));
   }
   return chats;
@@ -138,7 +145,9 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_option("model", a->model, "model folder")->required();
   command->add_option("file", a->file, R"(jsonl of {"prompt": "..."} or {"messages": [...]}; none: chat)");
   command->add_option("--system", a->system, "system message");
-  command->add_option("-n,--num-samples", a->num_samples, "responses a prompt")->capture_default_str();
+  command->add_option("-n,--num-samples", a->num_samples, "responses a prompt")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
   command->add_option("--temperature", a->sampling.temperature, "0: the likeliest token")->capture_default_str();
   command->add_option("--top-k", a->sampling.top_k, "-1: all")->capture_default_str();
   command->add_option("--top-p", a->sampling.top_p)->capture_default_str();
@@ -150,8 +159,10 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_option("--stop-token-ids", a->sampling.stop_token_ids, "ids that end a response")->delimiter(',');
   command->add_flag("--ignore-eos", a->sampling.ignore_eos, "go on past the end token");
   command->add_option("--seed", a->sampling.seed)->capture_default_str();
-  command->add_option("--max-model-len", a->max_model_len, "prompt and response together")->capture_default_str();
-  command->add_option("--kv-cache-mb", a->kv_cache_mb)->capture_default_str();
+  command->add_option("--max-model-len", a->max_model_len, "prompt and response together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--kv-cache-mb", a->kv_cache_mb)->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--threads", a->threads, "0: one a core")->capture_default_str();
   command->callback([&action, a] {
     action = [a] {

@@ -106,7 +106,7 @@ void TrainRun::resume() {
     actor_.worker(0).load(from->folder);
     const auto saved = nlohmann::json::parse(read_file(data_state_path(*from)));
     data = {saved.at("epoch"), saved.at("next_batch_in_epoch"), saved.at("fingerprint")};
-    step_ = from->step;
+    step_ = saved_step_ = from->step;
     log_info(fmt::format("resuming after step {} from {}", step_, from->folder.string()));
   }
   const auto kept = from ? std::make_optional(step_) : std::nullopt;
@@ -128,6 +128,8 @@ RunSummary TrainRun::run() {
     tracker_->log(step_, metrics);
   }
   while (!config_.trainer.val_only && step_ < total_steps_ && !interrupted()) one_step();
+  if (interrupted() && config_.trainer.save_freq > 0 && step_ > saved_step_)
+    save([] {});  // it came after the last save
   summary_.last_step = step_;
   summary_.interrupted = interrupted() && step_ < total_steps_;
   return std::move(summary_);
@@ -152,7 +154,8 @@ void TrainRun::one_step() {
   finish_step(result, seconds_since(start));
 }
 
-// Saving, validating and reporting, in the order in which a crash loses least.
+// A checkpoint is published after its step is in the log: a run killed between the two makes the step again, while a
+// checkpoint without its line could never get it.
 void TrainRun::finish_step(const StepResult& result, double seconds) {
   const DerivedSizes sizes = derived_sizes(config_);
   Metrics metrics = batch_metrics(result.batch, sizes.response_length, sizes.prompt_length);
@@ -161,16 +164,20 @@ void TrainRun::finish_step(const StepResult& result, double seconds) {
   metrics.merge(throughput_metrics(result.batch.samples, seconds));
   metrics.set("training/global_step", static_cast<double>(step_));
   metrics.set("training/epoch", static_cast<double>(loader_->state().epoch));
-  if (due(config_.trainer.save_freq)) {
-    const auto saving = timer_.scope("save_checkpoint");
-    save();
-  }
   if (validation_data_ && due(config_.trainer.test_freq)) metrics.merge(validate(step_));
-  Metrics timing;
-  timer_.report(timing);
-  add_seconds(summary_.seconds_by_phase, timing);
-  metrics.merge(timing);
-  tracker_->log(step_, metrics);
+  const auto log = [&] {
+    Metrics timing;
+    timer_.report(timing);
+    add_seconds(summary_.seconds_by_phase, timing);
+    metrics.merge(timing);
+    tracker_->log(step_, metrics);
+  };
+  if (due(config_.trainer.save_freq) || (config_.trainer.save_freq > 0 && interrupted())) {
+    const auto saving = timer_.scope("save_checkpoint");
+    save(log);
+  } else {
+    log();
+  }
   const double score = metrics.get("critic/score/mean").value_or(0);
   summary_.rewards.push_back(score);
   progress_.step(step_, total_steps_,
@@ -178,9 +185,7 @@ void TrainRun::finish_step(const StepResult& result, double seconds) {
                              metrics.get("response_length/mean").value_or(0), seconds));
 }
 
-bool TrainRun::due(int64_t every) const {
-  return every > 0 && (step_ % every == 0 || step_ == total_steps_ || interrupted());
-}
+bool TrainRun::due(int64_t every) const { return every > 0 && (step_ % every == 0 || step_ == total_steps_); }
 
 Metrics TrainRun::validate(int64_t step) {
   const auto testing = timer_.scope("testing");
@@ -211,14 +216,16 @@ Metrics TrainRun::validate(int64_t step) {
   return metrics;
 }
 
-void TrainRun::save() {
+void TrainRun::save(const std::function<void()>& before_publishing) {
   const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
     actor_.worker(0).save(folder);
     const LoaderState state = loader_->state();
     const nlohmann::json data{
         {"epoch", state.epoch}, {"next_batch_in_epoch", state.next_batch_in_epoch}, {"fingerprint", state.fingerprint}};
     write_file_atomic(folder / "data.json", data.dump(2) + "\n");
+    before_publishing();
   });
+  saved_step_ = step_;
   summary_.last_checkpoint = saved.folder;
 }
 

@@ -1,6 +1,7 @@
 // A training run: builds every part from the configuration, resumes, steps, validates, saves, reports.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,7 +39,7 @@ class TrainRun {
   void resume();
   void one_step();
   Metrics validate(int64_t step);
-  void save();
+  void save(const std::function<void()>& before_publishing);
   void finish_step(const StepResult& result, double seconds);
   void write_samples(int64_t step, const RolloutBatch& batch);
   int64_t total_optimizer_steps() const;
@@ -49,7 +50,7 @@ class TrainRun {
   Chat chat_;
   PromptDataset train_data_;
   std::optional<PromptDataset> validation_data_;
-  int64_t total_steps_ = 0, step_ = 0;
+  int64_t total_steps_ = 0, step_ = 0, saved_step_ = 0;
   Progress progress_;
   PhaseTimer timer_;
   std::shared_ptr<TrajectoryStore> store_;

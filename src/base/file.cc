@@ -84,7 +84,12 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view conte
     }
     if (::fsync(file.get()) != 0) fail_io("sync", temporary);
   }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail_io("rename to", path);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int why = errno;
+    ::unlink(temporary.c_str());
+    errno = why;
+    fail_io("rename to", path);
+  }
   sync_path(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
 }
 

@@ -17,6 +17,7 @@ struct Dispatch {
 };
 
 // Cuts after whole groups, as evenly as they allow: the samples of a prompt share its keys, so they stay together.
+// merge() counts the groups anew, since workers that draw number theirs from 0.
 template <>
 struct Dispatch<RolloutBatch> {
   static std::vector<RolloutBatch> split(const RolloutBatch& whole, size_t n) {
@@ -31,7 +32,14 @@ struct Dispatch<RolloutBatch> {
   }
   static RolloutBatch merge(std::vector<RolloutBatch> parts) {
     RolloutBatch whole;
-    for (auto& part : parts) whole.insert(whole.end(), part.begin(), part.end());
+    uint32_t group = 0;
+    for (const RolloutBatch& part : parts) {
+      for (size_t i = 0; i < part.size(); ++i) {
+        if (i > 0 ? part[i].group != part[i - 1].group : !whole.empty()) ++group;
+        whole.push_back(part[i]);
+        whole.back().group = group;
+      }
+    }
     return whole;
   }
 };

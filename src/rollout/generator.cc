@@ -42,6 +42,7 @@ Generator::Generator(const Decoder& decoder, const GeneratorOptions& options, co
 void Generator::add(std::shared_ptr<const GenerationRequest> request) {
   validate(request->params);
   const auto length = static_cast<int64_t>(request->prompt->token_ids.size());
+  check(request->num_samples > 0, "a request asks for no sample");
   if (length == 0) throw DataError("prompt " + std::to_string(request->prompt->id) + " has no tokens");
   if (length >= options_.max_model_len)
     throw DataError("prompt " + std::to_string(request->prompt->id) + " has " + std::to_string(length) +
@@ -187,6 +188,7 @@ std::optional<StopReason> Generator::append(Sequence& sequence, const DrawnToken
   const bool is_eos = !params.ignore_eos && contains(params.eos_ids, token.id);
   if (sequence.text && !is_eos) sequence.text->push(token.id);
   const bool stopped = may_end && sequence.text && sequence.text->cut_at_stop();
+  if (!may_end && sequence.text) sequence.text->ignore_stops();
   if (sequence.request->on_text) {
     const std::string piece = sequence.text->take_piece();
     if (!piece.empty()) sequence.request->on_text(sequence.sample_index, piece);

@@ -17,8 +17,9 @@ class ResponseText {
   ResponseText(DecodeStream stream, std::span<const std::string> stops) : stream_(std::move(stream)), stops_(stops) {}
 
   void push(int32_t id) { text_ += stream_.push(id); }
-  // Whether a stop string is in the text; from then on the text ends before it.
+  // Whether a stop string has come since the last call of either; from then on the text ends before it.
   bool cut_at_stop();
+  void ignore_stops() { searched_ = text_.size(); }  // those complete by now do not count
   // What may be shown since the last call.
   std::string take_piece();
   // The rest, when no token follows.

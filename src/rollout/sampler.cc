@@ -101,6 +101,8 @@ void validate(const SamplingParams& p) {
   const auto refuse = [](const std::string& what) { throw ConfigError(what); };
   if (!std::isfinite(p.temperature) || p.temperature < 0)
     refuse("temperature must be a number >= 0, not " + std::to_string(p.temperature));
+  if (p.temperature > 0 && p.temperature < 1e-6)
+    refuse("temperature must be 0 (always the likeliest token) or at least 1e-6");
   if (p.top_k == 0 || p.top_k < -1) refuse("top_k must be positive, or -1 for all, not " + std::to_string(p.top_k));
   if (!(p.top_p > 0 && p.top_p <= 1)) refuse("top_p must be in (0, 1], not " + std::to_string(p.top_p));
   if (!(p.min_p >= 0 && p.min_p <= 1)) refuse("min_p must be in [0, 1], not " + std::to_string(p.min_p));

@@ -94,7 +94,8 @@ bool Scheduler::prefix_in_flight(const Sequence& sequence, std::span<const Sched
 }
 
 void Scheduler::free_blocks(Sequence& sequence) {
-  for (const int32_t block : sequence.blocks) blocks_.release(block);
+  // Last block first: what is reused soonest must not be the beginning, without which the rest cannot be found.
+  for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block) blocks_.release(*block);
   sequence.blocks.clear();
   sequence.num_computed = 0;
 }

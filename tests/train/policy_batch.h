@@ -1,0 +1,89 @@
+// The policy update of a tiny model's golden_grad.json as training samples, and gradients compared by norm.
+#pragma once
+
+#include <cmath>
+#include <map>
+
+#include "model/fixtures.h"
+#include "train/trainer.h"
+
+namespace tandem {
+
+inline std::vector<TrainingSample> golden_samples(const nlohmann::json& golden) {
+  std::map<int, PromptPtr> prompts;
+  std::vector<TrainingSample> samples;
+  for (const auto& record : golden["samples"]) {
+    PromptPtr& prompt = prompts[record["prompt_index"].get<int>()];
+    if (!prompt) {
+      auto made = std::make_shared<Prompt>();
+      made->token_ids = record["prompt"].get<Tokens>();
+      prompt = made;
+    }
+    auto trajectory = std::make_shared<Trajectory>();
+    trajectory->prompt = prompt;
+    trajectory->temperature = golden["temperature"].get<double>();
+    trajectory->response_ids = record["response"].get<Tokens>();
+    trajectory->rollout_logprobs = record["old_logprobs"].get<std::vector<float>>();
+    samples.push_back(
+        {trajectory, record["advantage"].get<double>(), record["ref_logprobs"].get<std::vector<float>>()});
+  }
+  return samples;
+}
+
+inline TrainerOptions golden_options(const nlohmann::json& golden, const std::string& loss) {
+  const auto& settings = golden["losses"][loss];
+  TrainerOptions options;
+  options.clip = {golden["clip_low"].get<double>(), golden["clip_high"].get<double>(),
+                  golden["dual_clip"].get<double>()};
+  options.aggregation = parse_loss_aggregation(settings["agg"].get<std::string>());
+  options.kl_loss_coef = settings["kl_coef"].get<double>();
+  options.use_kl_loss = options.kl_loss_coef != 0;
+  options.entropy_coeff = settings["entropy_coeff"].get<double>();
+  options.kl_type = parse_kl_type("low_var_kl");
+  options.mini_batch_samples = 64;
+  return options;
+}
+
+struct Update {
+  UpdateStats stats;
+  DecoderWeights gradients;
+};
+
+inline Update gradient_of(Decoder& decoder, const TrainerOptions& options, std::span<const TrainingSample> samples) {
+  Optimizer unused(decoder.config(), {});
+  Update update{{}, zero_weights(decoder.config())};
+  update.stats = Trainer(decoder, unused, options).accumulate(samples, update.gradients);
+  return update;
+}
+
+inline double norm(std::span<const float> x) {
+  double sum = 0;
+  for (const double v : x) sum += v * v;
+  return std::sqrt(sum);
+}
+
+inline double distance(std::span<const float> a, std::span<const float> b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+  return std::sqrt(sum);
+}
+
+// Norm of the difference over the norm, of whole gradients.
+inline double relative_error(const DecoderWeights& got, const DecoderWeights& wanted) {
+  const auto a = parameters(got), b = parameters(wanted);
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference = std::hypot(difference, distance(values(a[i].tensor), values(b[i].tensor)));
+    size = std::hypot(size, norm(values(b[i].tensor)));
+  }
+  return difference / size;
+}
+
+inline bool bitwise_equal(const DecoderWeights& a, const DecoderWeights& b) {
+  const auto x = parameters(a), y = parameters(b);
+  for (size_t i = 0; i < x.size(); ++i)
+    if (!same_bits(values(x[i].tensor), values(y[i].tensor))) return false;
+  return x.size() == y.size();
+}
+
+}  // namespace tandem
