@@ -1,7 +1,7 @@
 /* C ABI over Hugging Face `tokenizers` and `minijinja`. Text goes in as (pointer, byte count), not NUL-terminated, and
- * must be UTF-8. Functions that return int give 0, or -1 with tt_last_error() set; those that return a pointer give NULL
- * likewise. No Rust panic leaves the library: it becomes such an error. Handles are read-only once made, so that one may
- * be used from many threads. */
+ * must be UTF-8. Functions that return int give 0, or -1 with tt_last_error() set; those that return a pointer give
+ * NULL likewise. No Rust panic leaves the library: it becomes such an error. Handles are read-only once made, so that
+ * one may be used from many threads. */
 #ifndef TANDEM_TOKENIZERS_H_
 #define TANDEM_TOKENIZERS_H_
 

@@ -1,7 +1,10 @@
 // The program: one file a subcommand; everything else is behind them.
 #include <omp.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "app/command.h"
@@ -20,12 +23,20 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   tandem quickstart --model DIR                     train a small model on sums and watch it learn
   tandem data arithmetic --out data                 make train.parquet and test.parquet
-  tandem train examples/grpo.yaml data.train_batch_size=8 actor_rollout_ref.model.path=DIR
+  tandem train examples/grpo_trainer/gsm8k.yaml actor_rollout_ref.model.path=DIR
   tandem train --print-config key=value ...         every key, its meaning and the sizes that follow; trains nothing
   tandem generate DIR                               chat in the terminal
   tandem logprobs DIR file.jsonl                    log-probs of token ids or chats
 
 Each subcommand explains itself: tandem train --help)";
+
+// Threads that spin while they wait cost a shared machine several times the work itself. libgomp reads its policy when
+// it is loaded, so the program starts itself once more with the policy set.
+void wait_passively(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  ::setenv("OMP_WAIT_POLICY", "passive", 0);
+  ::execv("/proc/self/exe", argv);  // where this fails, spinning it is
+}
 
 int run(int argc, char** argv) {
   CLI::App app("Tandem: reinforcement-learning post-training of language models. One engine generates and trains.");
@@ -56,6 +67,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    tandem::wait_passively(argv);
     tandem::set_num_threads(0);
     return tandem::run(argc, argv);
   } catch (const tandem::Error& error) {

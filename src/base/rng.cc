@@ -7,8 +7,8 @@ namespace tandem {
 namespace {
 
 double to_unit(uint32_t hi, uint32_t lo) {
-  const uint64_t bits = (uint64_t{hi} << 32 | lo) >> 11;
-  return (static_cast<double>(bits) + 0.5) * 0x1p-53;
+  const uint64_t bits = (uint64_t{hi} << 32 | lo) >> 12;  // one more would round up to 1
+  return (static_cast<double>(bits) + 0.5) * 0x1p-52;
 }
 
 // splitmix64's finaliser: spreads ids that differ in few bits over the whole key.

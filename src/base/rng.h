@@ -20,7 +20,7 @@ struct SampleKey {
   uint32_t sample_index = 0;
 };
 
-// Uniform in (0, 1), with 53 random bits.
+// Uniform in (0, 1), with 52 random bits.
 double uniform_for(const SampleKey& key, uint32_t position);
 
 // A stream for shuffles and initial weights. Not thread-safe; copy it to fork it.

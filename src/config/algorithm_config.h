@@ -28,7 +28,7 @@ struct AlgorithmConfig {
   template <class V>
   void fields(V&& v) {
     v("adv_estimator", adv_estimator, "how advantages are estimated",
-      {"grpo", "grpo_passk", "rloo", "opo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gpg"});
+      {"grpo", "grpo_passk", "rloo", "opo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"});
     v("norm_adv_by_std_in_grpo", norm_adv_by_std_in_grpo,
       "divide by the group's standard deviation; false: Dr.GRPO, together with loss_agg_mode=seq-mean-token-sum-norm");
     v("gamma", gamma, "discount of later rewards, a token");

@@ -19,8 +19,8 @@ bool one_of(const Value& value, const std::array<std::string_view, N>& words) {
 bool needs_critic(const Value& value) { return one_of(value, std::array<std::string_view, 1>{"gae"}); }
 bool other_estimator(const Value& value) {
   return one_of(value,
-                std::array<std::string_view, 6>{"remax", "gdpo", "optimal_token_baseline", "tir_optimal_token_baseline",
-                                                "grpo_vectorized", "rloo_vectorized"});
+                std::array<std::string_view, 7>{"remax", "gdpo", "gpg", "optimal_token_baseline",
+                                                "tir_optimal_token_baseline", "grpo_vectorized", "rloo_vectorized"});
 }
 bool other_loss(const Value& value) {
   return one_of(value, std::array<std::string_view, 11>{"gspo", "sapo", "cispo", "gpg", "geo_mean", "clip_cov",
@@ -182,7 +182,7 @@ constexpr AcceptedKey kAccepted[] = {
 
 constexpr RefusedKey kRefused[] = {
     {"algorithm.adv_estimator", needs_critic, "gae", "there is no critic yet: use algorithm.adv_estimator=grpo", ""},
-    {"algorithm.adv_estimator", other_estimator, "remax, gdpo, *_token_baseline, *_vectorized",
+    {"algorithm.adv_estimator", other_estimator, "remax, gdpo, gpg, *_token_baseline, *_vectorized",
      "not there yet: use algorithm.adv_estimator=grpo or rloo", ""},
     {"algorithm.kl_ctrl.type", adaptive, "adaptive", "not there yet: use algorithm.kl_ctrl.type=fixed", ""},
     {"algorithm.filter_groups.enable", is_true, "true",

@@ -26,9 +26,8 @@ void save_moments(const fs::path& path, const ModelConfig& config, Optimizer& op
   const auto moments = moments_by_name(config, optimizer);
   std::vector<TensorSpec> specs;
   for (const auto& [name, tensor] : moments) specs.push_back({name, DType::kF32, tensor.sizes().vec()});
-  write_safetensors(path, std::move(specs), [&](const TensorSpec& spec) {
-    return std::as_bytes(values(moments.at(spec.name)));
-  });
+  write_safetensors(path, std::move(specs),
+                    [&](const TensorSpec& spec) { return std::as_bytes(values(moments.at(spec.name))); });
 }
 
 void load_moments(const fs::path& path, const ModelConfig& config, Optimizer& optimizer) {

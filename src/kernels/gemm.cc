@@ -160,7 +160,8 @@ void gemm_nt(const float* a, const float* b, float* c, int64_t m, int64_t n, int
 void gemm_accumulate(const float* a, int64_t a_row, int64_t a_col, const float* b, float* c, int64_t m, int64_t n,
                      int64_t k) {
   const int64_t panels = (n + kPanelCols - 1) / kPanelCols;
-  parallel_for(panels, 4, [&](int64_t first, int64_t last) {
+  // A piece packs all of `a` for itself: wide pieces make that cheap.
+  parallel_for(panels, 8, [&](int64_t first, int64_t last) {
     const int64_t begin = first * kPanelCols, end = std::min(n, last * kPanelCols);
     accumulate_columns(a, a_row, a_col, b + begin, c + begin, n, m, end - begin, k);
   });

@@ -85,7 +85,8 @@ RowStats row_stats(std::span<const float> logits, float inv_temperature, bool wi
 float logprob(std::span<const float> logits, int32_t id, float inv_temperature, const RowStats& stats);
 
 // The first id at which the running sum of softmax(logits · inv_temperature) passes `uniform` (in (0, 1)).
-int32_t invert_distribution(std::span<const float> logits, float inv_temperature, const RowStats& stats, double uniform);
+int32_t invert_distribution(std::span<const float> logits, float inv_temperature, const RowStats& stats,
+                            double uniform);
 
 // Turns a row of logits into d loss / d logits, given d loss / d log p(id) for some ids and d loss / d entropy.
 struct TargetGradient {

@@ -34,8 +34,9 @@ RowStats row_stats(std::span<const float> logits, float inv_temperature, bool wi
     F8 sum = simd::zero(), dot = simd::zero();
     simd::for_vectors(std::min(kSumBlock, size - begin), [&](int64_t i, int64_t n) {
       const F8 x = simd::sub(simd::mul(simd::load_n(logits.data() + begin + i, n, kLowest), scale), shift);
-      const F8 e = simd::exp(simd::max(x, simd::splat(kLowest)));
-      sum = simd::add(sum, e);
+      const F8 bounded = simd::max(simd::splat(kLowest), x);  // in this order a NaN stays one
+      const F8 e = simd::exp(bounded);
+      sum = simd::fma(bounded, simd::zero(), simd::add(sum, e));  // and makes the sum one
       if (with_entropy) dot = simd::fma(e, simd::max(x, simd::splat(-1e4f)), dot);
     });
     total += simd::sum(sum);
@@ -50,7 +51,8 @@ float logprob(std::span<const float> logits, int32_t id, float inv_temperature, 
   return (logits[id] * inv_temperature - stats.max) - stats.log_sum;
 }
 
-int32_t invert_distribution(std::span<const float> logits, float inv_temperature, const RowStats& stats, double uniform) {
+int32_t invert_distribution(std::span<const float> logits, float inv_temperature, const RowStats& stats,
+                            double uniform) {
   const F8 scale = simd::splat(inv_temperature), shift = simd::splat(stats.max);
   const auto weights = [&](int64_t i, int64_t n) {
     const F8 x = simd::sub(simd::mul(simd::load_n(logits.data() + i, n, kLowest), scale), shift);

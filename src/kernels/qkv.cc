@@ -54,17 +54,19 @@ void transform_heads_backward(const float* dout, const float* x, int64_t heads, 
 
 const float* optional_f32(const at::Tensor& tensor) { return tensor.defined() ? f32(tensor) : nullptr; }
 
-void check_transform(const QkvTransform& t, const at::Tensor& qkv, size_t num_positions) {
+void check_transform(const QkvTransform& t, const at::Tensor& qkv, std::span<const int32_t> positions) {
   check(t.heads.head_dim % 2 == 0 && t.heads.head_dim <= kMaxHeadDim, "head_dim must be even and at most 512");
-  check_shape(qkv,
-              {static_cast<int64_t>(num_positions), (t.heads.num_heads + 2 * t.heads.num_kv_heads) * t.heads.head_dim});
+  check_shape(
+      qkv, {static_cast<int64_t>(positions.size()), (t.heads.num_heads + 2 * t.heads.num_kv_heads) * t.heads.head_dim});
+  for (const int32_t position : positions)
+    check(position >= 0 && position < t.cos_PD2.size(0), "a position lies beyond the longest sequence announced");
 }
 
 }  // namespace
 
 void split_qkv(const at::Tensor& qkv, const QkvTransform& t, std::span<const int32_t> positions, at::Tensor& q,
                at::Tensor& k, at::Tensor& v) {
-  check_transform(t, qkv, positions.size());
+  check_transform(t, qkv, positions);
   const auto [heads, kv_heads, dim] = t.heads;
   const int64_t tokens = qkv.size(0), width = qkv.size(1), half = dim / 2;
   const float *x = f32(qkv), *cos = f32(t.cos_PD2), *sin = f32(t.sin_PD2);
@@ -84,7 +86,7 @@ void split_qkv(const at::Tensor& qkv, const QkvTransform& t, std::span<const int
 void split_qkv_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, const at::Tensor& qkv,
                         const QkvTransform& t, std::span<const int32_t> positions, at::Tensor& dqkv,
                         at::Tensor& dq_norm, at::Tensor& dk_norm) {
-  check_transform(t, qkv, positions.size());
+  check_transform(t, qkv, positions);
   check_shape(dqkv, qkv.sizes());
   const auto [heads, kv_heads, dim] = t.heads;
   const int64_t tokens = qkv.size(0), width = qkv.size(1), half = dim / 2;

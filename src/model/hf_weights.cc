@@ -46,15 +46,13 @@ void read_floats(const TensorView& view, float* out, int64_t count) {
   switch (view.dtype) {
     case DType::kF32:
       return convert<float>(in, out, count, [](float x) { return x; });
-    case DType::kF64:
-      return convert<double>(in, out, count, [](double x) { return static_cast<float>(x); });
     case DType::kF16:
       return convert<uint16_t>(in, out, count, half_to_float);
     case DType::kBF16:
       return convert<uint16_t>(in, out, count, bfloat_to_float);
     default:
       throw IoError("tensor " + view.name + " has type " + std::string(dtype_name(view.dtype)) +
-                    "; F32, F64, F16 and BF16 can be loaded");
+                    "; F32, F16 and BF16 can be loaded");
   }
 }
 

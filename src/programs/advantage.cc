@@ -79,11 +79,14 @@ void whiten(RolloutBatch& batch) {
   double tokens = 0, sum = 0, squares = 0;
   for (const Sample& s : batch) tokens += s.response_length, sum += s.response_length * s.advantage;
   if (tokens < 2) throw DataError("whitening needs at least two response tokens in a step");
+  if (std::ranges::all_of(batch, [&](const Sample& s) { return s.advantage == batch.front().advantage; })) {
+    for (Sample& s : batch) s.advantage = 0;
+    return;
+  }
   const double mean = sum / tokens;
   for (const Sample& s : batch) squares += s.response_length * (s.advantage - mean) * (s.advantage - mean);
   const double scale = 1 / std::sqrt(squares / (tokens - 1) + 1e-8);
-  const bool flat = squares == 0;
-  for (Sample& s : batch) s.advantage = flat ? 0 : (s.advantage - mean) * scale;
+  for (Sample& s : batch) s.advantage = (s.advantage - mean) * scale;
 }
 
 template <class Fn>

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/reference.h"
 #include "programs/advantage.h"
+#include "programs/dispatch.h"
 #include "reward/reward_worker.h"
 
 namespace tandem {

@@ -62,12 +62,16 @@ DrawnToken draw_token(std::span<const float> logits, const SamplingParams& param
                       double uniform) {
   const auto inverse = static_cast<float>(1.0 / params.effective_temperature());
   const kernels::RowStats stats = kernels::row_stats(logits, inverse, true);
-  if (!std::isfinite(stats.max) || !std::isfinite(stats.log_sum))
-    throw DataError("the model's logits are not finite; its weights are broken or training has diverged");
+  const auto require_finite = [](bool finite) {
+    if (!finite) throw DataError("the model's logits are not finite; its weights are broken or training has diverged");
+  };
+  require_finite(std::isfinite(stats.max) && std::isfinite(stats.log_sum));
   const auto drawable = logits.first(static_cast<size_t>(std::min<int64_t>(num_drawable, logits.size())));
   const std::vector<TokenId> barred = barred_ids(params, may_end);
   const auto finish = [&](TokenId id) {
-    return DrawnToken{id, kernels::logprob(logits, id, inverse, stats), stats.entropy};
+    const float logprob = kernels::logprob(logits, id, inverse, stats);
+    require_finite(std::isfinite(logprob));
+    return DrawnToken{id, logprob, stats.entropy};
   };
 
   if (params.temperature == 0) {

@@ -43,6 +43,7 @@ class LogitRun {
         inverse_(run.count, 1.0f),
         first_target_(run.count + 1, run.last) {
     for (size_t t = run.last; t-- > run.first;) {
+      check(batch.targets[t].id >= 0 && batch.targets[t].id < vocab_, "a response id is outside the vocabulary");
       const int64_t row = batch.targets[t].row - run.begin;
       inverse_[row] = static_cast<float>(1.0 / temperatures[batch.targets[t].item]);
       first_target_[row] = t;

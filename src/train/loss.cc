@@ -25,7 +25,7 @@ ValueAndSlope base_kl(KlEstimator estimator, double d) {
   const double limited = std::clamp(d, -kLogRatioLimit, kLogRatioLimit);
   const double value = std::expm1(-limited) + limited;
   if (value > kK3Limit) return {kK3Limit, 0};
-  return {value, limited == d ? -std::expm1(-limited) : 0};
+  return {value, -std::expm1(-limited)};
 }
 
 }  // namespace

@@ -140,9 +140,10 @@ TEST(Validate, ErrorsOfLoadingNameThePlace) {
     parse_config("", "run.yaml", overrides);
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "override 'actor_rollout_ref.rollout.top_p=0': actor_rollout_ref.rollout.top_p=0.0: must be above 0 and "
-                 "at most 1; 1 keeps all");
+    EXPECT_STREQ(
+        error.what(),
+        "override 'actor_rollout_ref.rollout.top_p=0': actor_rollout_ref.rollout.top_p=0.0: must be above 0 and "
+        "at most 1; 1 keeps all");
   }
 }
 

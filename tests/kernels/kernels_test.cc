@@ -272,6 +272,14 @@ TEST(SplitQkv, ForwardAndGradient) {
     }
 }
 
+TEST(SplitQkv, APositionBeyondTheTableIsAnError) {
+  const QkvTransform transform{{1, 1, 4}, {}, {}, 1e-6f, zeros({8, 2}), zeros({8, 2})};
+  at::Tensor q = zeros({1, 1, 4}), k = zeros({1, 1, 4}), v = zeros({1, 1, 4});
+  split_qkv(zeros({1, 12}), transform, std::vector<int32_t>{7}, q, k, v);
+  for (const int32_t position : {8, -1})
+    EXPECT_ANY_THROW(split_qkv(zeros({1, 12}), transform, std::vector<int32_t>{position}, q, k, v)) << position;
+}
+
 // out = x wT + b: dx = dout w, dw = doutT x, db = sum of dout; all are added.
 TEST(Linear, Gradients) {
   const int64_t rows = 5, in = 7, features = 3;

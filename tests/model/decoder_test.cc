@@ -100,7 +100,7 @@ TEST_F(SmolLm2, GreedyContinuationsAgreeWithTheReference) {
     sequences.push_back(golden_["texts"][name]["ids"].get<Tokens>());
     for (const int32_t id : greedy["ids"].get<Tokens>()) sequences.back().push_back(id);
   }
-  const auto rows = paged_logits(*decoder_, sequences, {65, 1});
+  const auto rows = paged_logits(*decoder_, sequences, {66, 1});
   for (size_t i = 0; i < names.size(); ++i) {
     const json& greedy = golden_["greedy"][names[i]];
     const size_t prompt = sequences[i].size() - greedy["ids"].size();

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 
+#include "base/error.h"
 #include "checkpoint/scratch_folder.h"
 #include "model/fixtures.h"
 
@@ -62,6 +63,34 @@ TEST(DecoderWeights, BFloat16RoundsToNearestEven) {
     }
   EXPECT_EQ(read_json(folder / "saved" / "config.json")["dtype"], "bfloat16");
   EXPECT_EQ(WeightFolder(folder / "saved").get("model.norm.weight").dtype, DType::kBF16);
+}
+
+// A file may mix types. Doubles are refused.
+TEST(DecoderWeights, ReadsHalves) {
+  const ScratchFolder folder;
+  const auto config = load_model_config(model_folder("llama_tied"));
+  const WeightFolder source(model_folder("llama_tied"));
+  std::vector<uint16_t> halves(static_cast<size_t>(config.hidden_size), 0x3c00);
+  const std::vector<std::pair<uint16_t, float>> cases = {
+      {0x3c00, 1.0f},     {0xc000, -2.0f},    {0x3555, 0.333251953125f},
+      {0x7bff, 65504.0f}, {0x0001, 0x1p-24f}, {0x83ff, -1023 * 0x1p-24f},
+      {0x0400, 0x1p-14f}, {0x8000, -0.0f}};
+  for (size_t i = 0; i < cases.size(); ++i) halves[i] = cases[i].first;
+  std::vector<TensorView> tensors;
+  for (const auto& name : source.names()) {
+    tensors.push_back(source.get(name));
+    if (name == "model.norm.weight")
+      tensors.back().dtype = DType::kF16, tensors.back().bytes = std::as_bytes(std::span(halves));
+  }
+  write_weight_folder(folder.path(), tensors);
+  const auto weights = read_weights(folder.path(), config);
+  for (size_t i = 0; i < cases.size(); ++i)
+    EXPECT_EQ(std::bit_cast<uint32_t>(values(weights.final_norm_E)[i]), std::bit_cast<uint32_t>(cases[i].second)) << i;
+  const std::vector<double> doubles(halves.size(), 0.1);
+  for (auto& tensor : tensors)
+    if (tensor.dtype == DType::kF16) tensor.dtype = DType::kF64, tensor.bytes = std::as_bytes(std::span(doubles));
+  write_weight_folder(folder.path(), tensors);
+  expect_names(error_of<IoError>([&] { read_weights(folder.path(), config); }), {"model.norm.weight", "F64"});
 }
 
 ModelConfig one_layer(const std::string& type, const json& more = json::object()) {

@@ -105,7 +105,9 @@ TEST(Opo, WeighsByLength) {
 TEST(ReinforcePlusPlus, WhitensOverTokens) {
   const double scale = 1 / std::sqrt(0.25 + 1e-8);
   expect_near(advantages({{0, 1, 3}, {1, 0, 1}}, kReinforcePlusPlus), {0.25 * scale, -0.75 * scale});
-  expect_near(advantages({{0, 0.1, 3}, {1, 0.1, 1}, {1, 0.1, 6}}, kReinforcePlusPlus), {0, 0, 0}, 0.05);
+  expect_near(advantages({{0, 0.1, 3}, {1, 0.1, 1}, {1, 0.1, 6}}, kReinforcePlusPlus), {0, 0, 0}, 0);
+  expect_near(advantages({{0, 0.1, 3}, {0, 0.1, 4}, {1, 0.7, 6}, {1, 0.7, 7}}, kReinforcePlusPlusBaseline),
+              {0, 0, 0, 0}, 0);
   EXPECT_THROW(advantages({{0, 1, 1}}, kReinforcePlusPlus), DataError);
 }
 

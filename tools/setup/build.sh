@@ -72,12 +72,8 @@ make_docs() {
 
 run_benchmarks() {
   build_preset release
-  local bench
-  for bench in build/release/bin/*_bench; do
-    [ -x "$bench" ] || die "no benchmark was built"
-    echo "== $(basename "$bench")"
-    "$bench" "$@"
-  done
+  [[ " $* " != *" --peers "* ]] || tools/references/setup_peers.sh
+  exec benchmarks/run.py --model "$demo_model" "$@"
 }
 
 cpp_sources() { git ls-files --cached --others --exclude-standard '*.cc' '*.h' '*.cu' '*.cuh'; }

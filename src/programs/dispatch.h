@@ -1,0 +1,21 @@
+// How this folder's records cross worker groups; see control/dispatch.h.
+#pragma once
+
+#include "control/dispatch.h"
+#include "reward/reward_worker.h"
+
+namespace tandem {
+
+template <>
+struct Dispatch<ScoredBatch> {
+  static ScoredBatch merge(std::vector<ScoredBatch> parts) {
+    ScoredBatch whole;
+    for (ScoredBatch& part : parts) {
+      whole.samples.insert(whole.samples.end(), part.samples.begin(), part.samples.end());
+      whole.extras.insert(whole.extras.end(), part.extras.begin(), part.extras.end());
+    }
+    return whole;
+  }
+};
+
+}  // namespace tandem
