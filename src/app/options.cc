@@ -73,6 +73,11 @@ TrainerOptions trainer_options(const Config& config) {
   return options;
 }
 
+CheckpointContents contents(const std::vector<std::string>& names) {
+  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  return {has("model") || has("hf_model"), has("optimizer"), has("extra")};
+}
+
 OptimizerOptions optimizer_options(const OptimConfig& optim, int64_t total_steps) {
   OptimizerOptions options;
   options.lr = optim.lr;
@@ -122,6 +127,19 @@ fs::path resolve_model(const std::string& path) {
   throw ConfigError("there is no model folder '" + path + "'; set actor_rollout_ref.model.path");
 }
 
+Config supported(Config config) {
+  const auto refuse = [](bool bad, const char* what) {
+    if (bad) throw ConfigError(what);
+  };
+  refuse(config.trainer.device == "cuda", "trainer.device=cuda: this build runs on the CPU; use trainer.device=auto");
+  refuse(config.numerics.mode == "fast",
+         "numerics=fast: the CPU's exact kernels are the quickest it has; leave numerics=exact");
+  refuse(config.actor_rollout_ref.rollout.block_size != kernels::kKvBlock,
+         "actor_rollout_ref.rollout.block_size: blocks of the CPU's cache hold 16 tokens; leave it out");
+  refuse(config.algorithm.gamma != 1.0, "algorithm.gamma: no estimator here discounts rewards; leave it at 1");
+  return config;
+}
+
 fs::path run_folder(const Config& config) {
   const fs::path local = expand_user(config.trainer.default_local_dir);
   return local.filename() == "checkpoints" ? local.parent_path() : local;
@@ -148,6 +166,8 @@ EngineOptions engine_options(const Config& config, const SpecialIds& special, in
   options.num_validation_samples = val.n;
   options.trainer = trainer_options(config);
   options.optimizer = optimizer_options(config.actor_rollout_ref.actor.optim, total_optimizer_steps);
+  options.save = contents(config.actor_rollout_ref.actor.checkpoint.save_contents);
+  options.load = contents(config.actor_rollout_ref.actor.checkpoint.load_contents);
   return options;
 }
 

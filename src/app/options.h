@@ -18,6 +18,9 @@ namespace tandem {
 // command where it is not.
 std::filesystem::path resolve_model(const std::string& path);
 
+// Refuses what is legal configuration but cannot be run by this build, naming key and way out. Returns its argument.
+Config supported(Config config);
+
 // The run's folder: what holds default_local_dir when that is called "checkpoints", else that folder itself.
 std::filesystem::path run_folder(const Config& config);
 

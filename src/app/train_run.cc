@@ -67,7 +67,7 @@ fs::path data_state_path(const Checkpoint& checkpoint) { return checkpoint.folde
 }  // namespace
 
 TrainRun::TrainRun(Config config)
-    : config_(std::move(config)),
+    : config_(supported(std::move(config))),
       folder_(run_folder(config_)),
       chat_(resolve_model(config_.actor_rollout_ref.model.path)),
       train_data_(load_data(train_data_options(config_), config_, chat_)),

@@ -79,11 +79,14 @@ void rename_folder(const fs::path& from, const fs::path& to) {
     throw IoError("cannot rename " + from.string() + " to " + to.string() + ": " + std::strerror(errno));
 }
 
-// Leftovers of a killed save.
+// Leftovers of a killed save: its folder, and the pointer's file before it got its name.
 void remove_hidden(const fs::path& root) {
+  const std::string unnamed_pointer = std::string(kLatestName) + ".tmp.";
   std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(root))
-    if (entry.path().filename().string().starts_with(kHiddenPrefix)) leftovers.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kHiddenPrefix) || name.starts_with(unnamed_pointer)) leftovers.push_back(entry.path());
+  }
   for (const auto& leftover : leftovers) fs::remove_all(leftover);
 }
 

@@ -71,7 +71,8 @@ struct RolloutConfig {
     v("enable_chunked_prefill", enable_chunked_prefill, "let prompts enter in pieces beside running sequences");
     v("enable_prefix_caching", enable_prefix_caching, "compute what prompts have in common once");
     v("block_size", block_size, "tokens in one block of the key-value cache");
-    v("gpu_memory_utilization", gpu_memory_utilization, "share of the GPU's memory the generator may use");
+    v("gpu_memory_utilization", gpu_memory_utilization,
+      "share of a GPU's memory the generator may use; on the CPU kv_cache_memory_mb counts");
     v("kv_cache_memory_mb", kv_cache_memory_mb, "size of the key-value cache on CPU, in MiB");
     v("tensor_model_parallel_size", tensor_model_parallel_size, "devices one copy of the generator is cut over");
     v("val_kwargs", val_kwargs, "sampling in validation");

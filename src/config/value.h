@@ -12,16 +12,24 @@
 
 namespace tandem {
 
+struct DictEntry;
+
 struct Value {
   enum class Kind : uint8_t { kNull, kPlain, kQuoted, kList, kDict };
   Kind kind = Kind::kNull;
   std::string text;  // of a kPlain or kQuoted scalar, exactly as written
   std::vector<Value> items;
-  std::vector<std::pair<std::string, Value>> entries;
+  std::vector<DictEntry> entries;
   std::string origin;  // where it stands: "grpo.yaml:12" or "override 'a.b=1'"
 
   bool is_scalar() const { return kind == Kind::kPlain || kind == Kind::kQuoted; }
   bool is_empty() const;  // null, [] or {}
+};
+
+struct DictEntry {
+  DictEntry(std::string_view key, Value value) : first(key), second(std::move(value)) {}
+  std::string first;
+  Value second;
 };
 
 // An unquoted scalar; "null", "None" and "~" become kNull.

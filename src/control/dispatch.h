@@ -30,7 +30,7 @@ struct Dispatch<RolloutBatch> {
     }
     return parts;
   }
-  static RolloutBatch merge(std::vector<RolloutBatch> parts) {
+  static RolloutBatch merge(const std::vector<RolloutBatch>& parts) {
     RolloutBatch whole;
     uint32_t group = 0;
     for (const RolloutBatch& part : parts) {

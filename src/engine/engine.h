@@ -15,6 +15,11 @@
 
 namespace tandem {
 
+// actor.checkpoint.save_contents and load_contents of verl; weights are saved in Hugging Face layout in any case.
+struct CheckpointContents {
+  bool weights = true, optimizer = true, extra = true;  // extra: policy version and optimizer steps
+};
+
 struct EngineOptions {
   std::filesystem::path model_path;
   int64_t max_model_len = 1024;  // prompt and response together
@@ -25,6 +30,7 @@ struct EngineOptions {
   int64_t num_samples = 1, num_validation_samples = 1;  // a prompt
   TrainerOptions trainer;
   OptimizerOptions optimizer;
+  CheckpointContents save, load;
   std::function<void(int64_t tokens)> on_tokens;  // progress; may be empty
 };
 
@@ -42,7 +48,7 @@ class Engine {
   Metrics update_policy(const RolloutBatch& batch);
 
   // actor/huggingface (fp32 weights, config; other programs load it), actor/optim.safetensors, actor/extra_state.json.
-  // load() restores everything, bit for bit.
+  // load() restores what it is told to; with everything, bit for bit.
   void save(const std::filesystem::path& folder) const;
   void load(const std::filesystem::path& folder);
 

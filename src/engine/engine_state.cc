@@ -54,26 +54,31 @@ void copy_companions(const fs::path& from, const fs::path& to) {
 void Engine::save(const fs::path& folder) const {
   const fs::path actor = folder / "actor", model = actor / "huggingface";
   fs::create_directories(model);
-  save_weights(model, decoder_->config(), decoder_->weights(), DType::kF32);
-  copy_companions(options_.model_path, model);
-  const int64_t steps = optimizer_ ? optimizer_->num_steps() : 0;
-  if (optimizer_) save_moments(actor / "optim.safetensors", decoder_->config(), *optimizer_);
-  const nlohmann::json extra{{"optimizer_steps", steps}, {"policy_version", policy_version_}};
+  if (options_.save.weights) {
+    save_weights(model, decoder_->config(), decoder_->weights(), DType::kF32);
+    copy_companions(options_.model_path, model);
+  }
+  if (options_.save.optimizer && optimizer_) save_moments(actor / "optim.safetensors", decoder_->config(), *optimizer_);
+  if (!options_.save.extra) return;
+  const nlohmann::json extra{{"optimizer_steps", optimizer_ ? optimizer_->num_steps() : 0},
+                             {"policy_version", policy_version_}};
   write_file_atomic(actor / "extra_state.json", extra.dump(2) + "\n");
 }
 
 void Engine::load(const fs::path& folder) {
-  const fs::path actor = folder / "actor", extra_path = actor / "extra_state.json";
-  load_weights(WeightFolder(actor / "huggingface"), decoder_->config(), decoder_->weights());
+  const fs::path actor = folder / "actor";
+  if (options_.load.weights) load_weights(WeightFolder(actor / "huggingface"), decoder_->config(), decoder_->weights());
+  if (!options_.load.extra) return;
+  const fs::path extra_path = actor / "extra_state.json";
   const auto extra = nlohmann::json::parse(read_file(extra_path), nullptr, false);
   if (!extra.is_object() || !extra.contains("optimizer_steps") || !extra.contains("policy_version"))
     throw IoError(extra_path.string() + " is not an engine's state; resume from another checkpoint");
   policy_version_ = extra["policy_version"].get<uint64_t>();
-  if (const int64_t steps = extra["optimizer_steps"].get<int64_t>(); steps > 0) {
-    optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer);
-    load_moments(actor / "optim.safetensors", decoder_->config(), *optimizer_);
-    optimizer_->set_num_steps(steps);
-  }
+  const int64_t steps = extra["optimizer_steps"].get<int64_t>();
+  if (steps == 0 || !options_.load.optimizer) return;
+  optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer);
+  load_moments(actor / "optim.safetensors", decoder_->config(), *optimizer_);
+  optimizer_->set_num_steps(steps);
 }
 
 }  // namespace tandem

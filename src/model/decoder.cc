@@ -30,7 +30,7 @@ void rope_tables(const ModelConfig& config, int64_t positions, at::Tensor& cos, 
 
 Decoder::Decoder(ModelConfig config, DecoderWeights weights, int64_t max_positions)
     : config_(std::move(config)), weights_(std::move(weights)) {
-  rope_tables(config_, max_positions, cos_PD2_, sin_PD2_);
+  rope_tables(config_, max_positions, rope_cos_, rope_sin_);
 }
 
 at::Tensor Decoder::empty_kv(int64_t num_blocks) const {
@@ -88,8 +88,8 @@ kernels::QkvTransform Decoder::transform(const LayerWeights& layer) const {
           layer.q_norm_D,
           layer.k_norm_D,
           static_cast<float>(config_.rms_norm_eps),
-          cos_PD2_,
-          sin_PD2_};
+          rope_cos_,
+          rope_sin_};
 }
 
 void Decoder::block_forward(const LayerWeights& w, const TokenBatch& batch, at::Tensor& x, at::Tensor& kv,

@@ -78,7 +78,7 @@ class Decoder {
 
   ModelConfig config_;
   DecoderWeights weights_;
-  at::Tensor cos_PD2_, sin_PD2_;
+  at::Tensor rope_cos_, rope_sin_;  // [max_positions, D / 2]
 };
 
 // Rows of a matrix, in the given order.

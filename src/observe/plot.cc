@@ -70,7 +70,8 @@ std::string two_column_table(std::span<const std::pair<std::string, std::string>
   std::string out;
   for (const auto& [name, value] : rows) {
     out += name;
-    if (!value.empty()) out.append(static_cast<size_t>(left - display_width(name) + 2), ' ').append(value);
+    if (!value.empty())
+      out.append(static_cast<size_t>(left) + 2 - static_cast<size_t>(display_width(name)), ' ').append(value);
     out += '\n';
   }
   return out;

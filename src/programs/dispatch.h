@@ -8,9 +8,9 @@ namespace tandem {
 
 template <>
 struct Dispatch<ScoredBatch> {
-  static ScoredBatch merge(std::vector<ScoredBatch> parts) {
+  static ScoredBatch merge(const std::vector<ScoredBatch>& parts) {
     ScoredBatch whole;
-    for (ScoredBatch& part : parts) {
+    for (const ScoredBatch& part : parts) {
       whole.samples.insert(whole.samples.end(), part.samples.begin(), part.samples.end());
       whole.extras.insert(whole.extras.end(), part.extras.begin(), part.extras.end());
     }

@@ -216,7 +216,9 @@ TEST_F(Manager, AKilledSaveNeverLosesTheNewest) {
     done = found;
   }
   save(done + 1, 1);
-  EXPECT_EQ(entries(), 2u);  // the one kept and the pointer; no leftovers
+  std::string names;
+  for (const auto& entry : fs::directory_iterator(root_)) names += entry.path().filename().string() + " ";
+  EXPECT_EQ(entries(), 2u) << names;  // the one kept and the pointer; no leftovers
 }
 
 }  // namespace
