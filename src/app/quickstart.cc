@@ -1,9 +1,13 @@
 // tandem quickstart: a real model learns sums (or the user's GSM8K file) in a few minutes on a laptop's CPU.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "app/command.h"
 #include "app/run_summary.h"
 #include "app/train_run.h"
+#include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "config/load.h"
 #include "data/prepare.h"
@@ -65,20 +69,34 @@ std::vector<std::string> gsm8k_settings() {
           "trainer.save_freq=10"};
 }
 
-// One file serves as both: its last tenth is held out by name only when the user gives no test file.
+// The last tenth of a file's lines is held out for validation.
+void split_lines(const fs::path& file, const fs::path& train, const fs::path& test) {
+  const std::string text = read_file(file);
+  const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+  if (lines < 10)
+    throw DataError(file.string() + " has too few lines to hold some out; give a folder with a train and a test file");
+  size_t cut = 0;
+  for (size_t i = 0; i < lines - lines / 10; ++i) cut = text.find('\n', cut) + 1;
+  write_file_atomic(train, std::string_view(text).substr(0, cut));
+  write_file_atomic(test, std::string_view(text).substr(cut));
+}
+
 fs::path prepare(const QuickstartArguments& a, const fs::path& folder) {
   if (a.task == "arithmetic") {
     prepare_arithmetic({folder, static_cast<uint64_t>(a.seed), 16});
     return folder;
   }
-  if (a.data.empty()) throw ConfigError("--task gsm8k needs the file: quickstart --task gsm8k DATA.jsonl");
+  if (a.data.empty()) throw ConfigError("--task gsm8k needs the data: quickstart --task gsm8k FILE.jsonl, or a folder");
   Gsm8kOptions options;
+  options.local_save_dir = folder;
   if (fs::is_directory(a.data)) {
     options.local_dataset_path = a.data;
   } else {
-    options.train_file = options.test_file = a.data;
+    fs::create_directories(folder);
+    options.train_file = folder / "train.jsonl";
+    options.test_file = folder / "test.jsonl";
+    split_lines(a.data, options.train_file, options.test_file);
   }
-  options.local_save_dir = folder;
   prepare_gsm8k(options);
   return folder;
 }
