@@ -30,11 +30,6 @@ class DataError : public Error {  // a row, a prompt or a reward that cannot be 
   using Error::Error;
 };
 
-class Interrupted : public Error {  // Ctrl-C: state is saved on the way out
- public:
-  using Error::Error;
-};
-
 [[noreturn]] void fail_check(std::string_view what, std::source_location at);
 
 // For invariants, never for user input.

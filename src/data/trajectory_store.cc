@@ -12,8 +12,6 @@ const char* to_string(StopReason reason) {
       return "stop";
     case StopReason::kLength:
       return "length";
-    case StopReason::kAborted:
-      return "abort";
   }
   return "unknown";
 }

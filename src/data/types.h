@@ -32,7 +32,6 @@ enum class StopReason : uint8_t {
   kEndOfText,  // an end-of-sequence id was drawn; it is the last response token
   kStopToken,  // a stop id or a stop string; its tokens are part of the response
   kLength,     // cut at the token limit
-  kAborted,    // the caller gave up on it
 };
 const char* to_string(StopReason reason);
 

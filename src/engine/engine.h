@@ -54,7 +54,6 @@ class Engine {
 
   Decoder& decoder() { return *decoder_; }
   uint64_t policy_version() const { return policy_version_; }
-  int64_t num_parameters() const { return tandem::num_parameters(decoder_->config()); }
   Metrics last_generation() const { return generation_; }  // of the last generate()
 
  private:
