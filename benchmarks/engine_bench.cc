@@ -94,6 +94,7 @@ void run(const Work& work) {
   if (work.what != "step") {
     const double seconds = seconds_of([&] { batch = rewarded(engine.generate(prompts)); });
     report("rollout", work, seconds, new_tokens);
+    if (work.what == "rollout") return;
     std::vector<TrainingSample> samples;
     for (const Sample& sample : batch) samples.push_back({store->get(sample.handle), sample.advantage, {}});
     Optimizer unused(engine.decoder().config(), {});
@@ -114,7 +115,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", work.model)->required();
   app.add_option("--shape", work.shape)->check(CLI::IsMember({"chat", "addition"}))->capture_default_str();
   app.add_option("--what", work.what, "step alone shows a run's own peak memory")
-      ->check(CLI::IsMember({"all", "parts", "step"}))
+      ->check(CLI::IsMember({"all", "parts", "rollout", "step"}))
       ->capture_default_str();
   app.add_option("--prompts", work.prompts)->capture_default_str();
   app.add_option("--samples", work.samples)->capture_default_str();
