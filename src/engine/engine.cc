@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "kernels/device_ops.h"
 
 namespace tandem {
 namespace {
@@ -20,7 +21,7 @@ int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples
 
 }  // namespace
 
-std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len) {
+std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device) {
   ModelConfig config = load_model_config(folder);
   if (max_model_len > config.max_position_embeddings)
     throw ConfigError("prompt and response together may have " + std::to_string(max_model_len) + " tokens, but " +
@@ -30,15 +31,24 @@ std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64
   check_tensors(config, files);
   DecoderWeights weights = empty_weights(config);
   load_weights(files, config, weights);
+  if (!device.is_cpu()) {
+    kernels::device_ops();
+    weights = converted(weights, at::device(device).dtype(at::kBFloat16));
+  }
   return std::make_unique<Decoder>(std::move(config), std::move(weights), max_model_len);
 }
 
 Engine::Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)
-    : options_(std::move(options)), tokenizer_(tokenizer), store_(std::move(store)) {
+    : Engine(options, load_decoder(options.model_path, options.max_model_len, options.device), tokenizer,
+             std::move(store)) {}
+
+Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const Tokenizer* tokenizer,
+               std::shared_ptr<TrajectoryStore> store)
+    : options_(std::move(options)), tokenizer_(tokenizer), store_(std::move(store)), decoder_(std::move(decoder)) {
   validate(options_.sampling);
   validate(options_.validation_sampling);
-  decoder_ = load_decoder(options_.model_path, options_.max_model_len);
-  plan_kv_blocks(decoder_->config(), options_.kv_cache_bytes, options_.max_model_len, 0);  // refuses what cannot fit
+  plan_kv_blocks(decoder_->config(), options_.kv_cache_bytes, options_.max_model_len, 0,
+                 decoder_->value_bytes());  // refuses what cannot fit
 }
 
 RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
@@ -58,7 +68,7 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
   options.num_drawable = decoder_->config().vocab_size;
   if (tokenizer_ != nullptr) options.num_drawable = std::min<int64_t>(options.num_drawable, tokenizer_->vocab_size());
   options.num_blocks = plan_kv_blocks(decoder_->config(), options_.kv_cache_bytes, options_.max_model_len,
-                                      useful_blocks(prompts, num_samples, sampling));
+                                      useful_blocks(prompts, num_samples, sampling), decoder_->value_bytes());
   // Responses finish in any order; each has its place by prompt and sample.
   std::vector<TrajectoryPtr> finished(prompts.size() * static_cast<size_t>(num_samples));
   std::unordered_map<const Prompt*, size_t> place;
@@ -99,7 +109,7 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
 }
 
 Metrics Engine::update_policy(const RolloutBatch& batch) {
-  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer);
+  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer, options_.device);
   std::vector<TrainingSample> samples;
   for (const Sample& sample : batch)
     samples.push_back({store_->get(sample.handle), sample.advantage, store_->ref_logprobs(sample.handle)});

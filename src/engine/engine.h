@@ -22,6 +22,7 @@ struct CheckpointContents {
 
 struct EngineOptions {
   std::filesystem::path model_path;
+  at::Device device = at::kCPU;
   int64_t max_model_len = 1024;  // prompt and response together
   SchedulerOptions scheduler;
   bool prefix_caching = true;
@@ -38,6 +39,9 @@ class Engine {
  public:
   // `tokenizer` may be null where nothing needs text; both it and `store` are shared with other roles.
   Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store);
+  // With a decoder that is already made.
+  Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const Tokenizer* tokenizer,
+         std::shared_ptr<TrajectoryStore> store);
 
   // Draws num_samples responses a prompt; samples come back prompt by prompt, group numbers counting them.
   RolloutBatch generate(const std::vector<PromptPtr>& prompts);
@@ -69,7 +73,8 @@ class Engine {
   Metrics generation_;
 };
 
-// A decoder with its weights read from a Hugging Face folder.
-std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len);
+// A decoder with its weights read from a Hugging Face folder: fp32 on the CPU, bf16 on a GPU.
+std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len,
+                                      at::Device device = at::kCPU);
 
 }  // namespace tandem

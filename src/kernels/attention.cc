@@ -6,8 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/attention.h"
 #include "kernels/attention_rows.h"
-#include "kernels/kernels.h"
 #include "kernels/parallel_for.h"
 #include "kernels/tensor_view.h"
 
@@ -89,12 +89,6 @@ void write_kv(const at::Tensor& k, const at::Tensor& v, std::span<const SlotWrit
       }
     }
   });
-}
-
-void copy_kv_block(at::Tensor& kv, int32_t from, int32_t to) {
-  float* data = f32(kv);
-  const int64_t size = kv.numel() / kv.size(0);
-  std::memcpy(data + to * size, data + from * size, static_cast<size_t>(size) * sizeof(float));
 }
 
 void attention(const at::Tensor& q, const at::Tensor& kv, const AttentionBatch& batch, at::Tensor& out,

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/attention.h"
 #include "kernels/attention_rows.h"
-#include "kernels/kernels.h"
 #include "kernels/parallel_for.h"
 
 namespace tandem::kernels {

@@ -1,10 +1,12 @@
-// The whole device surface on one page. Each op's <op>.cc checks its arguments and holds the CPU implementation, which
-// is also the reference for other devices.
+// The whole device surface on one page. Each op's <op>.cc checks its arguments, hands tensors of another device to
+// device_ops.h, and holds the CPU implementation, which is also the reference for other devices.
 //
 // Shapes: T tokens, E hidden size, N output features, F intermediate size, H query heads, K key/value heads, D head
-// dim, V vocabulary, R rows of logits. Tensors are contiguous; floats are fp32 on the CPU; ids are int32.
+// dim, V vocabulary, R rows of logits. Tensors are contiguous. On the CPU all floats are fp32; on a GPU activations and
+// weights are bf16, and logits, logsumexp, the gradients of weights, masters and moments fp32. Ids are int32.
 // Row rule: a row of every forward output depends on its own row of inputs (and the weights) alone, bit for bit.
-// `_backward` functions ADD into gradients named d<input>, unless said otherwise; their sums run in a fixed order.
+// `_backward` functions ADD into gradients of weights, named dweight, and SET those of activations, unless said
+// otherwise; their sums run in a fixed order.
 // Errors: a wrong shape or dtype is an internal error. Thread-safe on disjoint outputs.
 #pragma once
 
@@ -12,25 +14,42 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
-#include "kernels/kv_layout.h"
+#include "kernels/token_batch.h"
 
 namespace tandem::kernels {
 
-// Memory. `empty` leaves the values unset.
+// Memory, fp32 on the CPU or of the dtype and device of `like`. `empty` leaves the values unset.
 at::Tensor empty(at::IntArrayRef shape);
 at::Tensor zeros(at::IntArrayRef shape);
+at::Tensor empty(at::IntArrayRef shape, const at::Tensor& like);
+at::Tensor empty_fp32(at::IntArrayRef shape, const at::Tensor& like);  // on the device of `like`
+
+struct HeadShape {
+  int64_t num_heads, num_kv_heads, head_dim;
+};
+
+// The batch on the device of `like`.
+PlacedBatch place(const TokenBatch& batch, KeyLayout layout, const HeadShape& heads, const at::Tensor& like);
 
 // out_TE = weight_VE[ids_T]
-void embedding(std::span<const int32_t> ids, const at::Tensor& weight_VE, at::Tensor& out_TE);
-void embedding_backward(std::span<const int32_t> ids, const at::Tensor& dout_TE, at::Tensor& dweight_VE);
+void embedding(const PlacedBatch& batch, const at::Tensor& weight_VE, at::Tensor& out_TE);
+void embedding_backward(const PlacedBatch& batch, const at::Tensor& dout_TE, at::Tensor& dweight_VE);
+
+// Some rows of x, in the given order; and their gradients added back (a row may be named several times).
+void gather_rows(const at::Tensor& x_TE, std::span<const int32_t> rows, at::Tensor& out_RE);
+void gather_rows_backward(const at::Tensor& dout_RE, std::span<const int32_t> rows, at::Tensor& dx_TE);
 
 // out = x / sqrt(mean(x²) + eps) · weight (Zhang & Sennrich 2019, arXiv:1910.07467)
 void rms_norm(const at::Tensor& x_TE, const at::Tensor& weight_E, float eps, at::Tensor& out_TE);
+// x += y, then out = norm(x).
+void add_rms_norm(at::Tensor& x_TE, const at::Tensor& y_TE, const at::Tensor& weight_E, float eps, at::Tensor& out_TE);
+// Adds into dx.
 void rms_norm_backward(const at::Tensor& dout_TE, const at::Tensor& x_TE, const at::Tensor& weight_E, float eps,
                        at::Tensor& dx_TE, at::Tensor& dweight_E);
 
-// out_TN = x_TE · weight_NEᵀ + bias_N; an undefined bias is none.
+// out_TN = x_TE · weight_NEᵀ + bias_N; an undefined bias is none. Of bf16 inputs, out may be fp32 (logits).
 void linear(const at::Tensor& x_TE, const at::Tensor& weight_NE, const at::Tensor& bias_N, at::Tensor& out_TN);
 void linear_backward_input(const at::Tensor& dout_TN, const at::Tensor& weight_NE, at::Tensor& dx_TE);
 void linear_backward_weight(const at::Tensor& dout_TN, const at::Tensor& x_TE, at::Tensor& dweight_NE,
@@ -42,37 +61,32 @@ void add(at::Tensor& x_TE, const at::Tensor& y_TE);
 // What follows the fused projection: qkv_TN with N = (H + 2K)·D is cut into heads; q and k are normalised over D where
 // the model has QK-norm (undefined weights: none) and rotated (Su et al. 2021, arXiv:2104.09864, halves paired as in
 // Hugging Face) by cos/sin_PD2 at each token's position.
-struct HeadShape {
-  int64_t num_heads, num_kv_heads, head_dim;
-};
 struct QkvTransform {
   HeadShape heads;
   at::Tensor q_norm_D, k_norm_D;  // undefined without QK-norm
   float eps;
   at::Tensor cos_PD2, sin_PD2;
 };
-void split_qkv(const at::Tensor& qkv_TN, const QkvTransform& transform, std::span<const int32_t> positions,
-               at::Tensor& q_THD, at::Tensor& k_TKD, at::Tensor& v_TKD);
-// Sets dqkv_TN; adds into dq_norm_D and dk_norm_D.
-void split_qkv_backward(const at::Tensor& dq_THD, const at::Tensor& dk_TKD, const at::Tensor& dv_TKD,
-                        const at::Tensor& qkv_TN, const QkvTransform& transform, std::span<const int32_t> positions,
-                        at::Tensor& dqkv_TN, at::Tensor& dq_norm_D, at::Tensor& dk_norm_D);
+// Keys and values lie in blocks of kKvBlock absolute positions (kv_layout.h). Paged, they go to `kv`, which outlives
+// the pass; packed, to a scratch that packed_kv() makes (undefined where a device needs none). Sums over keys are cut
+// at absolute positions in both, so prefill, decode and training give the same bits.
+at::Tensor packed_kv(const PlacedBatch& batch, const HeadShape& heads, const at::Tensor& like);
+void attend(const at::Tensor& qkv_TN, const QkvTransform& transform, const PlacedBatch& batch, at::Tensor& kv,
+            at::Tensor& out_THD, at::Tensor& logsumexp_TH);
+// Packed only. Adds into dq_norm_D and dk_norm_D.
+void attend_backward(const at::Tensor& dout_THD, const at::Tensor& qkv_TN, const QkvTransform& transform,
+                     const PlacedBatch& batch, const at::Tensor& kv, const at::Tensor& out_THD,
+                     const at::Tensor& logsumexp_TH, at::Tensor& dqkv_TN, at::Tensor& dq_norm_D, at::Tensor& dk_norm_D);
+struct BlockCopy {
+  int32_t from, to;
+};
+void copy_kv_blocks(std::span<at::Tensor> layers, std::span<const BlockCopy> copies);
 
 // out_TF = silu(gate) · up, with gate_up_T2F = [gate | up] (Shazeer 2020, arXiv:2002.05202)
 void swiglu(const at::Tensor& gate_up_T2F, at::Tensor& out_TF);
-// Sets dgate_up.
-void swiglu_backward(const at::Tensor& dout_TF, const at::Tensor& gate_up_T2F, at::Tensor& dgate_up_T2F);
-
-// Keys and values lie in blocks of kKvBlock absolute positions (kv_layout.h): a paged cache in rollout, a scratch of
-// the same form in training. One kernel reads both, so prefill, decode and training give the same bits.
-void write_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, std::span<const SlotWrite> writes, at::Tensor& kv);
-void copy_kv_block(at::Tensor& kv, int32_t from, int32_t to);
-void attention(const at::Tensor& q_THD, const at::Tensor& kv, const AttentionBatch& batch, at::Tensor& out_THD,
-               at::Tensor& logsumexp_TH);
-// Sets dq_THD, dk_TKD, dv_TKD. `writes` is what filled `kv`: a token written twice gets both gradients.
-void attention_backward(const at::Tensor& dout_THD, const at::Tensor& q_THD, const at::Tensor& kv,
-                        const AttentionBatch& batch, std::span<const SlotWrite> writes, const at::Tensor& out_THD,
-                        const at::Tensor& logsumexp_TH, at::Tensor& dq_THD, at::Tensor& dk_TKD, at::Tensor& dv_TKD);
+// Gives the forward's output again, which then need not be kept.
+void swiglu_backward(const at::Tensor& dout_TF, const at::Tensor& gate_up_T2F, at::Tensor& dgate_up_T2F,
+                     at::Tensor& out_TF);
 
 // Statistics of softmax(logits · inv_temperature) for a row; the only way in which a log-prob is computed anywhere:
 // log p(id) = logits[id] · inv_temperature − max − log_sum.
@@ -96,15 +110,58 @@ struct TargetGradient {
 void logits_backward(std::span<float> logits, float inv_temperature, const RowStats& stats,
                      std::span<const TargetGradient> targets, float dentropy);
 
+// The log-probs of targets among rows of logits, and the way back. Targets ascend by row; a GPU takes one a row.
+struct LogitTarget {
+  int32_t row, id;
+};
+struct TargetStats {
+  float logprob = 0;
+  float entropy = 0;  // of the target's row, in nats; 0 unless asked for
+};
+struct LogitStats {  // of every row, kept for the way back
+  std::vector<RowStats> rows;
+  at::Tensor device;
+};
+void target_logprobs(const at::Tensor& logits_RV, std::span<const float> inv_temperature_R,
+                     std::span<const LogitTarget> targets, bool with_entropy, LogitStats& stats,
+                     std::span<TargetStats> out);
+struct TargetSlopes {  // d loss / d logprob and d loss / d entropy of a target
+  double logprob = 0;
+  double entropy = 0;
+};
+// Uses up the logits' memory: returns d loss / d logits, in the dtype of activations.
+at::Tensor target_logprobs_backward(at::Tensor& logits_RV, std::span<const float> inv_temperature_R,
+                                    std::span<const LogitTarget> targets, const LogitStats& stats,
+                                    std::span<const TargetSlopes> slopes);
+
+// Draws from rows of logits that lie on a device, as rollout/sampler.h does on the CPU.
+struct DrawRow {
+  uint64_t philox_key, prompt_id;
+  uint32_t sample_index, position;  // tokens of the response drawn before
+  float inv_temperature;            // 1 for a greedy row
+  bool greedy;
+  int32_t top_k;  // ≤ 0: off
+  double top_p, min_p;
+  std::vector<int32_t> barred;  // ids that may not be drawn
+};
+struct Drawn {
+  int32_t id;  // negative: the logits are not finite (−1), or every id is barred (−2)
+  float logprob, entropy;
+};
+void draw(const at::Tensor& logits_RV, int64_t num_drawable, std::span<const DrawRow> rows, std::span<Drawn> out);
+
 // One AdamW update (Loshchilov & Hutter 2019, arXiv:1711.05101) of fp32 weights; decay is decoupled and scaled by lr.
 struct AdamW {
   double lr, beta1, beta2, eps, weight_decay;
   int64_t step;           // 1 for the first update
   double gradient_scale;  // clipping
 };
-void adamw(const AdamW& settings, const at::Tensor& gradient, at::Tensor& weight, at::Tensor& moment1,
-           at::Tensor& moment2);
+struct AdamWTensors {
+  at::Tensor gradient, weight, moment1, moment2;
+  at::Tensor compute_weight;  // gets the updated weight in its own dtype; undefined: none
+};
+void adamw(const AdamW& settings, std::span<const AdamWTensors> all);
 // Σ x², over fixed blocks in fp64.
-double sum_of_squares(const at::Tensor& x);
+double sum_of_squares(std::span<const at::Tensor> all);
 
 }  // namespace tandem::kernels

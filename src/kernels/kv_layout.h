@@ -25,7 +25,8 @@ struct QuerySpan {
   int32_t first_token;
   int32_t num_tokens;
   int32_t first_position;
-  int32_t first_block;  // index into block_tables of the block holding position 0
+  int32_t first_block;        // index into block_tables of the block holding position 0
+  int32_t prefix_token = -1;  // packed: the token of position 0, where first_position > 0
 };
 
 struct AttentionBatch {

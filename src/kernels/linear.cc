@@ -1,5 +1,7 @@
+#include <algorithm>
+
+#include "kernels/device_ops.h"
 #include "kernels/gemm.h"
-#include "kernels/kernels.h"
 #include "kernels/parallel_for.h"
 #include "kernels/simd.h"
 #include "kernels/tensor_view.h"
@@ -10,6 +12,7 @@ void linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bia
   const int64_t rows = x.size(0), in = x.size(1), features = weight.size(0);
   check_shape(weight, {features, in});
   check_shape(out, {rows, features});
+  if (on_device(x)) return device_ops().linear(x, weight, bias, out);
   gemm_nt(f32(x), f32(weight), f32(out), rows, features, in);
   if (!bias.defined()) return;
   check_shape(bias, {features});
@@ -25,6 +28,8 @@ void linear_backward_input(const at::Tensor& dout, const at::Tensor& weight, at:
   const int64_t rows = dout.size(0), features = dout.size(1), in = weight.size(1);
   check_shape(weight, {features, in});
   check_shape(dx, {rows, in});
+  if (on_device(dx)) return device_ops().linear_backward_input(dout, weight, dx);
+  std::fill_n(f32(dx), dx.numel(), 0.0f);
   gemm_accumulate(f32(dout), features, 1, f32(weight), f32(dx), rows, in, features);
 }
 
@@ -32,6 +37,7 @@ void linear_backward_weight(const at::Tensor& dout, const at::Tensor& x, at::Ten
   const int64_t rows = dout.size(0), features = dout.size(1), in = x.size(1);
   check_shape(x, {rows, in});
   check_shape(dweight, {features, in});
+  if (on_device(x)) return device_ops().linear_backward_weight(dout, x, dweight, dbias);
   gemm_accumulate(f32(dout), 1, features, f32(x), f32(dweight), features, in, rows);
   if (!dbias.defined()) return;
   check_shape(dbias, {features});
@@ -45,6 +51,7 @@ void linear_backward_weight(const at::Tensor& dout, const at::Tensor& x, at::Ten
 
 void add(at::Tensor& x, const at::Tensor& y) {
   check_shape(y, x.sizes());
+  if (on_device(x)) return device_ops().add(x, y);
   float* a = f32(x);
   const float* b = f32(y);
   parallel_for(x.numel(), 1 << 14, [&](int64_t first, int64_t last) {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/kernels.h"
+#include "kernels/device_ops.h"
 #include "kernels/norm_row.h"
 #include "kernels/parallel_for.h"
 #include "kernels/tensor_view.h"
@@ -11,10 +11,27 @@ void rms_norm(const at::Tensor& x, const at::Tensor& weight, float eps, at::Tens
   const int64_t rows = x.size(0), width = x.size(1);
   check_shape(weight, {width});
   check_shape(out, x.sizes());
+  if (on_device(x)) return device_ops().rms_norm(x, weight, eps, out);
   const float *px = f32(x), *w = f32(weight);
   float* y = f32(out);
   parallel_for(rows, 16, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) norm_row(px + i * width, w, eps, width, y + i * width);
+  });
+}
+
+void add_rms_norm(at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, float eps, at::Tensor& out) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  check_shape(weight, {width});
+  check_shape(y, x.sizes());
+  check_shape(out, x.sizes());
+  if (on_device(x)) return device_ops().add_rms_norm(x, y, weight, eps, out);
+  const float *py = f32(y), *w = f32(weight);
+  float *px = f32(x), *po = f32(out);
+  parallel_for(rows, 16, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      for (int64_t j = i * width; j < (i + 1) * width; ++j) px[j] += py[j];
+      norm_row(px + i * width, w, eps, width, po + i * width);
+    }
   });
 }
 
@@ -24,6 +41,7 @@ void rms_norm_backward(const at::Tensor& dout, const at::Tensor& x, const at::Te
   check_shape(dout, x.sizes());
   check_shape(dx, x.sizes());
   check_shape(dweight, {width});
+  if (on_device(x)) return device_ops().rms_norm_backward(dout, x, weight, eps, dx, dweight);
   const float *dy = f32(dout), *px = f32(x), *w = f32(weight);
   float *gx = f32(dx), *gw = f32(dweight);
   const at::Tensor inverse = empty({rows});

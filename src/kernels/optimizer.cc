@@ -1,14 +1,15 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/kernels.h"
+#include "kernels/device_ops.h"
 #include "kernels/parallel_for.h"
 #include "kernels/simd.h"
 #include "kernels/tensor_view.h"
 
 namespace tandem::kernels {
+namespace {
 
-void adamw(const AdamW& a, const at::Tensor& gradient, at::Tensor& weight, at::Tensor& moment1, at::Tensor& moment2) {
+void update(const AdamW& a, const AdamWTensors& t) {
   using simd::F8;
   const double correction1 = 1.0 - std::pow(a.beta1, static_cast<double>(a.step));
   const double correction2 = 1.0 - std::pow(a.beta2, static_cast<double>(a.step));
@@ -16,10 +17,11 @@ void adamw(const AdamW& a, const at::Tensor& gradient, at::Tensor& weight, at::T
   const F8 clip = lane(a.gradient_scale), b1 = lane(a.beta1), c1 = lane(1.0 - a.beta1), b2 = lane(a.beta2),
            c2 = lane(1.0 - a.beta2), keep = lane(1.0 - a.lr * a.weight_decay), rate = lane(-a.lr / correction1),
            root = lane(1.0 / std::sqrt(correction2)), eps = lane(a.eps);
-  const float* g = f32(gradient);
-  float *w = f32(weight), *m = f32(moment1), *v = f32(moment2);
+  check(!t.compute_weight.defined(), "on the CPU a weight is its own master");
+  const float* g = f32(t.gradient);
+  float *w = f32(t.weight), *m = f32(t.moment1), *v = f32(t.moment2);
   constexpr int64_t kBlock = 4096;
-  const int64_t size = weight.numel(), blocks = (size + kBlock - 1) / kBlock;
+  const int64_t size = t.weight.numel(), blocks = (size + kBlock - 1) / kBlock;
   parallel_for(blocks, 4, [&](int64_t first, int64_t last) {
     const int64_t begin = first * kBlock;
     simd::for_vectors(std::min(size, last * kBlock) - begin, [&](int64_t offset, int64_t n) {
@@ -35,7 +37,7 @@ void adamw(const AdamW& a, const at::Tensor& gradient, at::Tensor& weight, at::T
   });
 }
 
-double sum_of_squares(const at::Tensor& x) {
+double squares(const at::Tensor& x) {
   constexpr int64_t kBlock = 4096;
   const float* p = f32(x);
   const int64_t size = x.numel(), blocks = (size + kBlock - 1) / kBlock;
@@ -49,6 +51,20 @@ double sum_of_squares(const at::Tensor& x) {
   });
   double total = 0;
   for (const double sum : partial) total += sum;
+  return total;
+}
+
+}  // namespace
+
+void adamw(const AdamW& settings, std::span<const AdamWTensors> all) {
+  if (!all.empty() && on_device(all[0].weight)) return device_ops().adamw(settings, all);
+  for (const AdamWTensors& tensors : all) update(settings, tensors);
+}
+
+double sum_of_squares(std::span<const at::Tensor> all) {
+  if (!all.empty() && on_device(all[0])) return device_ops().sum_of_squares(all);
+  double total = 0;
+  for (const at::Tensor& tensor : all) total += squares(tensor);
   return total;
 }
 

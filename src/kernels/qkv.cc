@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "kernels/kernels.h"
+#include "kernels/attention.h"
 #include "kernels/norm_row.h"
 #include "kernels/parallel_for.h"
 #include "kernels/tensor_view.h"

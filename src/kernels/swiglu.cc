@@ -1,4 +1,4 @@
-#include "kernels/kernels.h"
+#include "kernels/device_ops.h"
 #include "kernels/parallel_for.h"
 #include "kernels/simd.h"
 #include "kernels/tensor_view.h"
@@ -16,6 +16,7 @@ simd::F8 sigmoid(simd::F8 x) {
 void swiglu(const at::Tensor& gate_up, at::Tensor& out) {
   const int64_t rows = gate_up.size(0), width = out.size(1);
   check_shape(gate_up, {rows, 2 * width});
+  if (on_device(out)) return device_ops().swiglu(gate_up, out);
   const float* x = f32(gate_up);
   float* y = f32(out);
   parallel_for(rows, 8, [&](int64_t first, int64_t last) {
@@ -29,12 +30,14 @@ void swiglu(const at::Tensor& gate_up, at::Tensor& out) {
   });
 }
 
-void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up, at::Tensor& dgate_up) {
+void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up, at::Tensor& dgate_up, at::Tensor& out) {
   const int64_t rows = dout.size(0), width = dout.size(1);
   check_shape(gate_up, {rows, 2 * width});
   check_shape(dgate_up, gate_up.sizes());
+  check_shape(out, dout.sizes());
+  if (on_device(out)) return device_ops().swiglu_backward(dout, gate_up, dgate_up, out);
   const float *dy = f32(dout), *x = f32(gate_up);
-  float* dx = f32(dgate_up);
+  float *dx = f32(dgate_up), *y = f32(out);
   parallel_for(rows, 8, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const float *gate = x + i * 2 * width, *up = gate + width;
@@ -47,6 +50,7 @@ void swiglu_backward(const at::Tensor& dout, const at::Tensor& gate_up, at::Tens
         const simd::F8 slope = simd::fma(silu, simd::sub(simd::splat(1.0f), s), s);
         simd::store_n(dgate + j, n, simd::mul(simd::mul(d, u), slope));
         simd::store_n(dup + j, n, simd::mul(d, silu));
+        simd::store_n(y + i * width + j, n, simd::mul(silu, u));
       });
     }
   });

@@ -12,15 +12,7 @@
 
 namespace tandem {
 
-struct TokenBatch {
-  std::vector<int32_t> ids;
-  std::vector<int32_t> positions;  // absolute, one a token
-  kernels::AttentionBatch attention;
-  std::vector<kernels::SlotWrite> writes;  // where the tokens' keys and values go
-  int64_t num_blocks = 0;                  // of the kv tensors that `writes` and the block tables index
-
-  int64_t num_tokens() const { return static_cast<int64_t>(ids.size()); }
-};
+using kernels::TokenBatch;
 
 // What a block's backward needs. With recomputation only `x_TE` is kept and the rest is made again.
 struct BlockActivations {
@@ -43,6 +35,8 @@ class Decoder {
   const ModelConfig& config() const { return config_; }
   const DecoderWeights& weights() const { return weights_; }
   DecoderWeights& weights() { return weights_; }
+  int64_t value_bytes() const { return static_cast<int64_t>(weights_.embed_VE.element_size()); }
+  bool on_device() const { return !weights_.embed_VE.is_cpu(); }  // else on the CPU
 
   std::vector<at::Tensor> make_kv(int64_t num_blocks) const;  // one tensor a layer, unset
 
@@ -57,7 +51,7 @@ class Decoder {
   // Consumes `activations` and `dx_TE` (gradient of Activations::x_TE); adds into `gradients`.
   void backward(const TokenBatch& batch, Activations activations, at::Tensor dx_TE, DecoderWeights& gradients) const;
 
-  // The final norm of some rows of x, and the head's logits for normed rows.
+  // The final norm of some rows of x, and the head's fp32 logits for normed rows.
   at::Tensor final_norm(const at::Tensor& x_TE, std::span<const int32_t> rows) const;
   void logits(const at::Tensor& normed_RE, at::Tensor& logits_RV) const;
   // Adds the gradient of final_norm() into dx_TE and the norm's weight.
@@ -68,20 +62,18 @@ class Decoder {
   int64_t activation_floats_per_token(bool keep_all) const;
 
  private:
+  kernels::HeadShape heads() const;
   kernels::QkvTransform transform(const LayerWeights& layer) const;
+  kernels::PlacedBatch place(const TokenBatch& batch, kernels::KeyLayout layout) const;
+  at::Tensor embed(const kernels::PlacedBatch& batch) const;
   // x_TE becomes the block's output; `save`, if given, receives what backward needs.
-  void block_forward(const LayerWeights& layer, const TokenBatch& batch, at::Tensor& x_TE, at::Tensor& kv,
+  void block_forward(const LayerWeights& layer, const kernels::PlacedBatch& batch, at::Tensor& x_TE, at::Tensor& kv,
                      BlockActivations* save) const;
-  void block_backward(const LayerWeights& layer, const TokenBatch& batch, const BlockActivations& saved,
+  void block_backward(const LayerWeights& layer, const kernels::PlacedBatch& batch, const BlockActivations& saved,
                       at::Tensor& dx_TE, LayerWeights& gradients) const;
-  at::Tensor empty_kv(int64_t num_blocks) const;
-
   ModelConfig config_;
   DecoderWeights weights_;
   at::Tensor rope_cos_, rope_sin_;  // [max_positions, D / 2]
 };
-
-// Rows of a matrix, in the given order.
-at::Tensor gather_rows(const at::Tensor& x_TE, std::span<const int32_t> rows);
 
 }  // namespace tandem

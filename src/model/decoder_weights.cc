@@ -1,5 +1,10 @@
 #include "model/decoder_weights.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/fill.h>
+#include <ATen/ops/normal.h>
+#include <ATen/ops/zeros.h>
+
 #include "base/error.h"
 #include "base/rng.h"
 #include "kernels/kernels.h"
@@ -64,8 +69,41 @@ DecoderWeights empty_weights(const ModelConfig& config) {
   return build(config, [](at::IntArrayRef shape) { return kernels::empty(shape); });
 }
 
-DecoderWeights zero_weights(const ModelConfig& config) {
-  return build(config, [](at::IntArrayRef shape) { return kernels::zeros(shape); });
+DecoderWeights zero_weights(const ModelConfig& config, at::Device device) {
+  return build(config, [&](at::IntArrayRef shape) { return at::zeros(shape, at::device(device).dtype(at::kFloat)); });
+}
+
+DecoderWeights converted(const DecoderWeights& weights, const at::TensorOptions& options) {
+  DecoderWeights out = weights;
+  const auto convert = [&](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.to(options);
+  };
+  convert(out.embed_VE);
+  convert(out.final_norm_E);
+  if (weights.lm_head_VE.is_same(weights.embed_VE)) {
+    out.lm_head_VE = out.embed_VE;
+  } else {
+    convert(out.lm_head_VE);
+  }
+  for (LayerWeights& l : out.layers)
+    for (at::Tensor* tensor :
+         {&l.input_norm_E, &l.qkv_NE, &l.qkv_bias_N, &l.q_norm_D, &l.k_norm_D, &l.o_EQ, &l.o_bias_E, &l.post_norm_E,
+          &l.gate_up_GE, &l.gate_up_bias_G, &l.down_EF, &l.down_bias_E})
+      convert(*tensor);
+  return out;
+}
+
+DecoderWeights random_weights(const ModelConfig& config, at::Device device) {
+  DecoderWeights weights =
+      build(config, [&](at::IntArrayRef shape) { return at::empty(shape, at::device(device).dtype(at::kBFloat16)); });
+  for (auto& [name, tensor] : parameters(weights)) {
+    if (name.ends_with("norm")) {
+      tensor.fill_(1.0);
+    } else {
+      tensor.normal_(0.0, 0.02);
+    }
+  }
+  return weights;
 }
 
 std::vector<NamedTensor> parameters(const DecoderWeights& w) {

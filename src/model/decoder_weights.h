@@ -27,7 +27,9 @@ struct DecoderWeights {
 };
 
 DecoderWeights empty_weights(const ModelConfig& config);
-DecoderWeights zero_weights(const ModelConfig& config);
+DecoderWeights zero_weights(const ModelConfig& config, at::Device device = at::kCPU);
+// Copies in another dtype or on another device; a tensor that already is so is shared.
+DecoderWeights converted(const DecoderWeights& weights, const at::TensorOptions& options);
 
 // Every distinct parameter once, in the order of the forward pass. Names are ours: "layers.3.qkv".
 struct NamedTensor {
@@ -50,5 +52,7 @@ void save_weights(const std::filesystem::path& folder, const ModelConfig& config
 
 // Normal(0, 0.02) matrices and unit norms from a counter-based stream: for tests and benches.
 void init_random(DecoderWeights& weights, uint64_t seed);
+// The same distribution made where the weights are to lie, in bf16, from a generator that repeats itself less strictly.
+DecoderWeights random_weights(const ModelConfig& config, at::Device device);
 
 }  // namespace tandem

@@ -11,7 +11,7 @@ namespace tandem {
 namespace {
 
 using kernels::kKvBlock;
-constexpr int64_t kLogitRows = 64;  // rows of logits held at once
+constexpr int64_t kLogitRows = 64, kDeviceLogitRows = 2048;  // rows of logits held at once
 
 bool contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -110,26 +110,35 @@ TokenBatch Generator::make_batch(std::span<const ScheduledSequence> pass, std::v
            static_cast<int32_t>(sequence->blocks[position / kKvBlock] * kKvBlock + position % kKvBlock)});
     }
     if (num_tokens < sequence->num_to_compute()) continue;  // a prompt's later piece follows
-    // Forks come first: they share the prompt's blocks before the leader's own token can end it.
-    for (uint32_t fork = 1; fork <= sequence->num_forks; ++fork)
-      draws.push_back({sequence, sequence->sample_index + fork, rows.size(), {}});
-    draws.push_back({sequence, sequence->sample_index, rows.size(), {}});
+    // Forks come first: they share the prompt's blocks before the leader's own token can end it. On the CPU all draw
+    // from one row of logits; a GPU takes a row a draw.
+    const int32_t last = first + static_cast<int32_t>(num_tokens) - 1;
+    for (uint32_t fork = 1; fork <= sequence->num_forks + 1; ++fork) {
+      if (fork == 1 || decoder_.on_device()) rows.push_back(last);
+      const uint32_t sample = sequence->sample_index + (fork <= sequence->num_forks ? fork : 0);
+      draws.push_back({sequence, sample, rows.size() - 1, {}});
+    }
     sequence->num_forks = 0;
-    rows.push_back(first + static_cast<int32_t>(num_tokens) - 1);
   }
   return batch;
 }
 
 void Generator::draw_tokens(const at::Tensor& normed, std::vector<Draw>& draws) const {
   const int64_t vocab = decoder_.config().vocab_size, num_rows = normed.size(0);
-  at::Tensor buffer = kernels::empty({std::min(kLogitRows, num_rows), vocab});
+  const int64_t rows_at_once = decoder_.on_device() ? kDeviceLogitRows : kLogitRows;
+  const at::Tensor buffer = kernels::empty_fp32({std::min(rows_at_once, num_rows), vocab}, normed);
   size_t next = 0;
-  for (int64_t begin = 0; begin < num_rows; begin += kLogitRows) {
-    const int64_t count = std::min(kLogitRows, num_rows - begin);
+  for (int64_t begin = 0; begin < num_rows; begin += rows_at_once) {
+    const int64_t count = std::min(rows_at_once, num_rows - begin);
     at::Tensor logits = buffer.narrow(0, 0, count);
     decoder_.logits(normed.narrow(0, begin, count), logits);
     size_t end = next;
     while (end < draws.size() && static_cast<int64_t>(draws[end].row) < begin + count) ++end;
+    if (decoder_.on_device()) {
+      draw_on_device(logits, std::span(draws).subspan(next, end - next));
+      next = end;
+      continue;
+    }
     const float* values = kernels::f32(logits);
     kernels::parallel_for(static_cast<int64_t>(end - next), 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
@@ -147,6 +156,23 @@ void Generator::draw_tokens(const at::Tensor& normed, std::vector<Draw>& draws) 
   }
 }
 
+void Generator::draw_on_device(const at::Tensor& logits, std::span<Draw> draws) const {
+  std::vector<kernels::DrawRow> rows;
+  for (const Draw& draw : draws) {
+    const SamplingParams& params = draw.sequence->request->params;
+    SampleKey key = draw.sequence->key();
+    const auto position = static_cast<uint32_t>(draw.sequence->response_length());
+    rows.push_back({philox_key(key.seed, key.policy_version), key.prompt_id, draw.sample_index, position,
+                    static_cast<float>(1.0 / params.effective_temperature()), params.temperature == 0,
+                    static_cast<int32_t>(params.top_k), params.top_p, params.min_p,
+                    barred_ids(params, position + 1 >= params.min_tokens)});
+  }
+  std::vector<kernels::Drawn> drawn(draws.size());
+  kernels::draw(logits, options_.num_drawable, rows, drawn);
+  for (size_t i = 0; i < draws.size(); ++i)
+    draws[i].token = checked_draw(drawn[i].id, drawn[i].logprob, drawn[i].entropy);
+}
+
 void Generator::continue_sequence(Sequence& sequence, const DrawnToken& token) {
   if (const auto reason = append(sequence, token)) finish(scheduler_.remove(&sequence), *reason);
 }
@@ -162,7 +188,8 @@ void Generator::start_fork(const Sequence& leader, uint32_t sample_index, const 
     sequence->blocks.assign(leader.blocks.begin(), leader.blocks.begin() + whole);
     for (const int32_t block : sequence->blocks) blocks_.share(block);
     if (tail) {
-      for (at::Tensor& layer : kv_) kernels::copy_kv_block(layer, leader.blocks[whole], *tail);
+      const kernels::BlockCopy copy{leader.blocks[whole], *tail};
+      kernels::copy_kv_blocks(kv_, {&copy, 1});
       sequence->blocks.push_back(*tail);
     }
     sequence->num_computed = length;
@@ -227,9 +254,9 @@ GeneratorStats Generator::stats() const {
   return stats;
 }
 
-int64_t plan_kv_blocks(const ModelConfig& config, int64_t budget_bytes, int64_t max_model_len, int64_t wanted) {
-  const int64_t bytes =
-      config.num_hidden_layers * 2 * config.kv_size() * kKvBlock * static_cast<int64_t>(sizeof(float));
+int64_t plan_kv_blocks(const ModelConfig& config, int64_t budget_bytes, int64_t max_model_len, int64_t wanted,
+                       int64_t value_bytes) {
+  const int64_t bytes = config.num_hidden_layers * 2 * config.kv_size() * kKvBlock * value_bytes;
   const int64_t least = (max_model_len + kKvBlock - 1) / kKvBlock, affordable = budget_bytes / bytes;
   if (affordable < least)
     throw ConfigError(

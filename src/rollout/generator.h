@@ -48,6 +48,7 @@ class Generator {
   struct Draw;
   TokenBatch make_batch(std::span<const ScheduledSequence> pass, std::vector<int32_t>& rows,
                         std::vector<Draw>& draws) const;
+  void draw_on_device(const at::Tensor& logits, std::span<Draw> draws) const;
   void draw_tokens(const at::Tensor& normed_RE, std::vector<Draw>& draws) const;
   void continue_sequence(Sequence& sequence, const DrawnToken& token);
   void start_fork(const Sequence& leader, uint32_t sample_index, const DrawnToken& token);
@@ -67,6 +68,7 @@ class Generator {
 
 // Blocks that `budget_bytes` of fp32 keys and values hold, at least enough for one sequence of max_model_len, or a
 // ConfigError saying how much that needs. `wanted`: no more than this many are of use.
-int64_t plan_kv_blocks(const ModelConfig& config, int64_t budget_bytes, int64_t max_model_len, int64_t wanted);
+int64_t plan_kv_blocks(const ModelConfig& config, int64_t budget_bytes, int64_t max_model_len, int64_t wanted,
+                       int64_t value_bytes = sizeof(float));
 
 }  // namespace tandem

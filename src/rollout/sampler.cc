@@ -49,6 +49,15 @@ std::vector<Candidate> narrow(std::vector<Candidate> all, const SamplingParams& 
   return all;
 }
 
+[[noreturn]] void not_finite() {
+  throw DataError("the model's logits are not finite; its weights are broken or training has diverged");
+}
+[[noreturn]] void all_barred() {
+  throw DataError("every token is barred by min_tokens; lower min_tokens or set ignore_eos");
+}
+
+}  // namespace
+
 std::vector<TokenId> barred_ids(const SamplingParams& params, bool may_end) {
   if (may_end) return {};
   std::vector<TokenId> ids = params.stop_token_ids;
@@ -56,14 +65,18 @@ std::vector<TokenId> barred_ids(const SamplingParams& params, bool may_end) {
   return ids;
 }
 
-}  // namespace
+DrawnToken checked_draw(int32_t id, float logprob, float entropy) {
+  if (id == -2) all_barred();
+  if (id < 0 || !std::isfinite(logprob)) not_finite();
+  return {id, logprob, entropy};
+}
 
 DrawnToken draw_token(std::span<const float> logits, const SamplingParams& params, int64_t num_drawable, bool may_end,
                       double uniform) {
   const auto inverse = static_cast<float>(1.0 / params.effective_temperature());
   const kernels::RowStats stats = kernels::row_stats(logits, inverse, true);
   const auto require_finite = [](bool finite) {
-    if (!finite) throw DataError("the model's logits are not finite; its weights are broken or training has diverged");
+    if (!finite) not_finite();
   };
   require_finite(std::isfinite(stats.max) && std::isfinite(stats.log_sum));
   const auto drawable = logits.first(static_cast<size_t>(std::min<int64_t>(num_drawable, logits.size())));
@@ -76,7 +89,7 @@ DrawnToken draw_token(std::span<const float> logits, const SamplingParams& param
 
   if (params.temperature == 0) {
     const TokenId id = likeliest(drawable, barred);
-    if (id < 0) throw DataError("every token is barred by min_tokens; lower min_tokens or set ignore_eos");
+    if (id < 0) all_barred();
     return finish(id);
   }
   const bool whole = params.top_p >= 1.0 && params.min_p <= 0 &&

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "data/types.h"
 #include "rollout/sampling_params.h"
@@ -18,5 +19,11 @@ struct DrawnToken {
 // may be drawn. DataError when the logits are not finite enough to draw from.
 DrawnToken draw_token(std::span<const float> logits, const SamplingParams& params, int64_t num_drawable, bool may_end,
                       double uniform);
+
+// Ids that may not be drawn while the response may not end.
+std::vector<TokenId> barred_ids(const SamplingParams& params, bool may_end);
+
+// What a device drew, or the error that its id stands for (kernels::Drawn).
+DrawnToken checked_draw(int32_t id, float logprob, float entropy);
 
 }  // namespace tandem

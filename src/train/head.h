@@ -1,5 +1,5 @@
 // The last linear layer and the log-softmax together, in runs of rows: tokens × vocabulary is never held. Training's
-// side of the log-probs that rollout draws from; both use kernels::row_stats on the same rows of logits.
+// side of the log-probs that rollout draws from; both use the same statistics of the same rows of logits.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,8 @@
 
 namespace tandem {
 
-// What a target's distribution says of it.
-struct TargetStats {
-  float logprob = 0;
-  float entropy = 0;  // of the target's row, in nats; 0 unless asked for
-};
-
-// d loss / d logprob and d loss / d entropy of a target.
-struct TargetSlopes {
-  double logprob = 0;
-  double entropy = 0;
-};
+using kernels::TargetSlopes;
+using kernels::TargetStats;
 
 // temperatures: one an item of the packed batch. Targets that share a row must share its temperature.
 std::vector<TargetStats> head_forward(const Decoder& decoder, const at::Tensor& x_TE, const PackedBatch& batch,

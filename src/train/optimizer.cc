@@ -18,22 +18,32 @@ double learning_rate(const OptimizerOptions& o, int64_t step) {
   return o.lr * std::max(0.0, o.min_lr_ratio + (1 - o.min_lr_ratio) * wave);
 }
 
-Optimizer::Optimizer(const ModelConfig& config, OptimizerOptions options)
-    : options_(options), moment1_(zero_weights(config)), moment2_(zero_weights(config)) {}
+Optimizer::Optimizer(const ModelConfig& config, OptimizerOptions options, at::Device device)
+    : options_(options), moment1_(zero_weights(config, device)), moment2_(zero_weights(config, device)) {}
+
+DecoderWeights& Optimizer::masters(const DecoderWeights& weights) {
+  if (masters_.layers.empty()) masters_ = converted(weights, weights.embed_VE.options().dtype(at::kFloat));
+  return masters_;
+}
 
 Optimizer::StepResult Optimizer::step(DecoderWeights& weights, const DecoderWeights& gradients) {
-  const auto w = parameters(weights), g = parameters(gradients), m = parameters(moment1_), v = parameters(moment2_);
-  double squares = 0;
-  for (const auto& gradient : g) squares += kernels::sum_of_squares(gradient.tensor);
+  const auto compute = parameters(weights), w = parameters(masters(weights)), g = parameters(gradients),
+             m = parameters(moment1_), v = parameters(moment2_);
+  std::vector<at::Tensor> all;
+  for (const auto& gradient : g) all.push_back(gradient.tensor);
+  const double squares = kernels::sum_of_squares(all);
   StepResult result{std::sqrt(squares), learning_rate(options_, num_steps_)};
   if (!std::isfinite(result.grad_norm)) return result;
   const double scale = options_.clip_grad > 0 ? std::min(1.0, options_.clip_grad / (result.grad_norm + 1e-6)) : 1.0;
   const kernels::AdamW settings{result.lr,    options_.beta1, options_.beta2, options_.eps, options_.weight_decay,
                                 ++num_steps_, scale};
+  std::vector<kernels::AdamWTensors> tensors;
   for (size_t i = 0; i < w.size(); ++i) {
-    at::Tensor weight = w[i].tensor, moment1 = m[i].tensor, moment2 = v[i].tensor;
-    kernels::adamw(settings, g[i].tensor, weight, moment1, moment2);
+    const bool own_master = w[i].tensor.is_same(compute[i].tensor);
+    tensors.push_back(
+        {g[i].tensor, w[i].tensor, m[i].tensor, v[i].tensor, own_master ? at::Tensor() : compute[i].tensor});
   }
+  kernels::adamw(settings, tensors);
   return result;
 }
 

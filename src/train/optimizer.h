@@ -25,7 +25,8 @@ double learning_rate(const OptimizerOptions& options, int64_t step);
 
 class Optimizer {
  public:
-  Optimizer(const ModelConfig& config, OptimizerOptions options);
+  // State lies on `device`; there, fp32 masters stand beside the weights that compute, made of them by the first step.
+  Optimizer(const ModelConfig& config, OptimizerOptions options, at::Device device = at::kCPU);
 
   struct StepResult {
     double grad_norm = 0;  // before clipping
@@ -39,11 +40,12 @@ class Optimizer {
   // For checkpoints: the moments share the weights' names.
   DecoderWeights& first_moment() { return moment1_; }
   DecoderWeights& second_moment() { return moment2_; }
+  DecoderWeights& masters(const DecoderWeights& weights);  // the weights themselves where they are fp32
   void set_num_steps(int64_t steps) { num_steps_ = steps; }
 
  private:
   OptimizerOptions options_;
-  DecoderWeights moment1_, moment2_;
+  DecoderWeights moment1_, moment2_, masters_;
   int64_t num_steps_ = 0;
 };
 

@@ -19,6 +19,7 @@ int64_t item_tokens(const PackItem& item, bool with_prompt) {
 
 class Packer {
  public:
+  explicit Packer(bool row_per_target) : row_per_target_(row_per_target) {}
   PackedBatch finish() && { return std::move(out_); }
 
   // The prompt's tokens; its blocks stay in `prompt_blocks_` for the responses that follow.
@@ -27,12 +28,13 @@ class Packer {
     prompt_token_ = num_tokens();
     prompt_row_ = -1;
     prompt_blocks_ = new_blocks(static_cast<int64_t>(prompt.size()));
-    add_span(prompt, 0, prompt_blocks_);
+    add_span(prompt, 0, -1, prompt_blocks_);
   }
 
   void add_response(std::span<const TokenId> response, int32_t item) {
     check(!prompt_.empty() && !response.empty(), "prompt and response must not be empty");
-    if (prompt_row_ < 0) prompt_row_ = new_row(prompt_token_ + static_cast<int32_t>(prompt_.size()) - 1);
+    if (prompt_row_ < 0 || row_per_target_)
+      prompt_row_ = new_row(prompt_token_ + static_cast<int32_t>(prompt_.size()) - 1);
     out_.targets.push_back({prompt_row_, response[0], item, 0});
     if (response.size() == 1) return;
     const auto length = static_cast<int64_t>(prompt_.size());
@@ -42,7 +44,7 @@ class Packer {
     table.insert(table.end(), own.begin(), own.end());
     for (int64_t p = whole * kKvBlock; p < length; ++p) add_write(prompt_token_ + static_cast<int32_t>(p), p, table);
     const int32_t first = num_tokens();
-    add_span(response.first(static_cast<size_t>(inputs)), length, table);
+    add_span(response.first(static_cast<size_t>(inputs)), length, prompt_token_, table);
     for (int64_t i = 0; i < inputs; ++i)
       out_.targets.push_back(
           {new_row(first + static_cast<int32_t>(i)), response[i + 1], item, static_cast<int32_t>(i + 1)});
@@ -67,10 +69,11 @@ class Packer {
     out_.tokens.writes.push_back({token, static_cast<int32_t>(slot)});
   }
 
-  void add_span(std::span<const TokenId> ids, int64_t first_position, std::span<const int32_t> table) {
+  void add_span(std::span<const TokenId> ids, int64_t first_position, int32_t prefix_token,
+                std::span<const int32_t> table) {
     auto& t = out_.tokens;
     t.attention.spans.push_back({num_tokens(), static_cast<int32_t>(ids.size()), static_cast<int32_t>(first_position),
-                                 static_cast<int32_t>(t.attention.block_tables.size())});
+                                 static_cast<int32_t>(t.attention.block_tables.size()), prefix_token});
     t.attention.block_tables.insert(t.attention.block_tables.end(), table.begin(), table.end());
     for (size_t i = 0; i < ids.size(); ++i) {
       const int64_t position = first_position + static_cast<int64_t>(i);
@@ -81,6 +84,7 @@ class Packer {
   }
 
   PackedBatch out_;
+  bool row_per_target_;
   std::span<const TokenId> prompt_;
   std::vector<int32_t> prompt_blocks_;
   int32_t prompt_token_ = 0, prompt_row_ = -1;
@@ -88,8 +92,8 @@ class Packer {
 
 }  // namespace
 
-PackedBatch pack(std::span<const PackItem> items) {
-  Packer packer;
+PackedBatch pack(std::span<const PackItem> items, bool row_per_target) {
+  Packer packer(row_per_target);
   for (size_t i = 0; i < items.size(); ++i) {
     if (i == 0 || !same_prompt(items[i], items[i - 1])) packer.add_prompt(items[i].prompt);
     packer.add_response(items[i].response, static_cast<int32_t>(i));

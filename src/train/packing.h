@@ -28,11 +28,12 @@ struct PackTarget {
 
 struct PackedBatch {
   TokenBatch tokens;
-  std::vector<int32_t> rows;        // tokens whose next token is a target; each once
+  std::vector<int32_t> rows;        // tokens whose next token is a target
   std::vector<PackTarget> targets;  // ascending rows; the samples of a prompt share its last row
 };
 
-PackedBatch pack(std::span<const PackItem> items);
+// `row_per_target`: a row is named again for each of its targets, as a GPU's head wants it.
+PackedBatch pack(std::span<const PackItem> items, bool row_per_target = false);
 
 // Tokens that pack() computes for them. A response's last token is never an input.
 int64_t packed_tokens(std::span<const PackItem> items);

@@ -50,7 +50,7 @@ void add_weighted(UpdateStats& total, const UpdateStats& part) {
 
 UpdateStats Trainer::update(std::span<const TrainingSample> samples, const std::function<void(int64_t)>& on_tokens) {
   UpdateStats total;
-  DecoderWeights gradients = zero_weights(decoder_.config());
+  DecoderWeights gradients = zero_weights(decoder_.config(), decoder_.weights().embed_VE.device());
   bool clean = true;
   for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
     const bool reorder = options_.shuffle && epoch > 0;
@@ -116,7 +116,7 @@ UpdateStats Trainer::accumulate(std::span<const TrainingSample> samples, Decoder
 
 void Trainer::micro_batch(std::span<const TrainingSample* const> samples, std::span<const PackItem> items,
                           const BatchCounts& counts, DecoderWeights& gradients, UpdateStats& stats) const {
-  const PackedBatch batch = pack(items);
+  const PackedBatch batch = pack(items, decoder_.on_device());
   std::vector<double> temperatures;
   for (const TrainingSample* sample : samples) temperatures.push_back(sample->trajectory->temperature);
   const int64_t bytes =
@@ -158,7 +158,7 @@ std::vector<std::vector<float>> packed_logprobs(const Decoder& decoder, std::spa
   for (const PackItem& item : items) all.emplace_back(item.response.size());
   size_t begin = 0;
   for (const size_t end : split_micro_batches(items, max_micro_tokens, 0)) {
-    const PackedBatch batch = pack(items.subspan(begin, end - begin));
+    const PackedBatch batch = pack(items.subspan(begin, end - begin), decoder.on_device());
     const at::Tensor x = decoder.forward_packed(batch.tokens);
     const auto stats = head_forward(decoder, x, batch, temperatures.subspan(begin, end - begin), false);
     for (size_t t = 0; t < stats.size(); ++t)

@@ -1,7 +1,7 @@
 // Attention over block tables against a plain softmax in float64, its gradient, and what its bits may not depend on.
 #include <numeric>
 
-#include "kernels/kernels.h"
+#include "kernels/attention.h"
 #include "kernels/reference.h"
 
 namespace tandem::kernels {
@@ -204,7 +204,8 @@ TEST(Attention, BitsDependOnTheSequenceAlone) {
 TEST(Attention, CopiesABlock) {
   at::Tensor kv = random_tensor({3, 2, 2, 6 * kKvBlock}, 1);
   const auto before = doubles(kv);
-  copy_kv_block(kv, 2, 0);
+  const BlockCopy copy{2, 0};
+  copy_kv_blocks({&kv, 1}, {&copy, 1});
   const size_t size = before.size() / 3;
   for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(floats(kv)[i], before[i < size ? i + 2 * size : i]);
 }

@@ -1,5 +1,5 @@
 // The ops that work row by row, against float64, and the law that a row knows nothing of the others.
-#include "kernels/kernels.h"
+#include "kernels/attention.h"
 
 #include <numeric>
 
@@ -178,7 +178,9 @@ TEST(Swiglu, ForwardAndGradient) {
     at::Tensor out = filled({3, width}, NAN), dx = filled({3, 2 * width}, NAN);
     swiglu(x, out);
     expect_close(floats(out), swiglu_rows(doubles(x), width), 2e-6, "swiglu");
-    swiglu_backward(dout, x, dx);
+    at::Tensor again = filled({3, width}, NAN);
+    swiglu_backward(dout, x, dx, again);
+    EXPECT_TRUE(std::ranges::equal(floats(again), floats(out)));
     expect_close(
         floats(dx),
         numeric_gradient([&](const Doubles& at) { return dot(floats(dout), swiglu_rows(at, width)); }, doubles(x)),
@@ -193,7 +195,7 @@ TEST(Swiglu, FarFromZero) {
   std::ranges::copy(gates, floats(x).begin());
   swiglu(x, out);
   expect_close(floats(out), {0, 0, 0, 88, 200, 0, 1e30}, 1e-6, "silu");
-  swiglu_backward(filled({1, count}, 1), x, dx);
+  swiglu_backward(filled({1, count}, 1), x, dx, out);
   expect_close(floats(dx), {0, 0, .5, 1, 1, 0, 1, 0, 0, 0, 88, 200, 0, 1e30}, 1e-6, "gradient");
 }
 
@@ -280,7 +282,7 @@ TEST(SplitQkv, APositionBeyondTheTableIsAnError) {
     EXPECT_ANY_THROW(split_qkv(zeros({1, 12}), transform, std::vector<int32_t>{position}, q, k, v)) << position;
 }
 
-// out = x wT + b: dx = dout w, dw = doutT x, db = sum of dout; all are added.
+// out = x wT + b: dx = dout w; dw = doutT x and db = sum of dout are added.
 TEST(Linear, Gradients) {
   const int64_t rows = 5, in = 7, features = 3;
   const auto x = random_tensor({rows, in}, 1), weight = random_tensor({features, in}, 2),
@@ -288,7 +290,7 @@ TEST(Linear, Gradients) {
   at::Tensor dx = filled({rows, in}, 1), dweight = filled({features, in}, 2), dbias = filled({features}, 3);
   linear_backward_input(dout, weight, dx);
   linear_backward_weight(dout, x, dweight, dbias);
-  Doubles wx(rows * in, 1), ww(features * in, 2), wb(features, 3);
+  Doubles wx(rows * in, 0), ww(features * in, 2), wb(features, 3);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < features; ++j) {
       const double g = floats(dout)[i * features + j];
@@ -307,8 +309,10 @@ TEST(Embedding, PicksRowsAndAddsGradients) {
   const std::vector<int32_t> ids = {2, 0, 2};
   const auto weight = random_tensor({3, 5}, 1), dout = random_tensor({3, 5}, 2);
   at::Tensor out = filled({3, 5}, NAN), dweight = filled({3, 5}, 1);
-  embedding(ids, weight, out);
-  embedding_backward(ids, dout, dweight);
+  const TokenBatch tokens{ids, {}, {}, {}, 0};
+  const PlacedBatch batch{tokens, KeyLayout::kPacked, nullptr};
+  embedding(batch, weight, out);
+  embedding_backward(batch, dout, dweight);
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(floats(out)[i], floats(weight)[10 + i]);
     EXPECT_EQ(floats(out)[5 + i], floats(weight)[i]);
@@ -316,18 +320,21 @@ TEST(Embedding, PicksRowsAndAddsGradients) {
     EXPECT_EQ(floats(dweight)[5 + i], 1);
     EXPECT_NEAR(floats(dweight)[10 + i], 1 + floats(dout)[i] + floats(dout)[10 + i], 1e-6);
   }
-  EXPECT_ANY_THROW(embedding(std::vector<int32_t>{3, 0, 0}, weight, out));
-  EXPECT_ANY_THROW(embedding(std::vector<int32_t>{-1, 0, 0}, weight, out));
+  for (const int32_t outside : {3, -1}) {
+    const TokenBatch bad{{outside, 0, 0}, {}, {}, {}, 0};
+    EXPECT_ANY_THROW(embedding({bad, KeyLayout::kPacked, nullptr}, weight, out)) << outside;
+  }
 }
 
 TEST(SumOfSquares, IsExactForIntegersAndSeesEveryElement) {
   at::Tensor x = empty({3, 4099});
   std::iota(floats(x).begin(), floats(x).end(), 1.0f);
   const double n = 3 * 4099;
-  EXPECT_EQ(sum_of_squares(x), n * (n + 1) * (2 * n + 1) / 6);
+  EXPECT_EQ(sum_of_squares({&x, 1}), n * (n + 1) * (2 * n + 1) / 6);
   floats(x)[9000] = NAN;
-  EXPECT_TRUE(std::isnan(sum_of_squares(x)));
-  EXPECT_EQ(sum_of_squares(filled({1}, 1e30f)), double{1e30f} * double{1e30f});
+  EXPECT_TRUE(std::isnan(sum_of_squares({&x, 1})));
+  const at::Tensor two[] = {filled({1}, 1e30f), filled({2}, 0.5f)};
+  EXPECT_EQ(sum_of_squares(two), double{1e30f} * double{1e30f} + 0.5);
 }
 
 }  // namespace

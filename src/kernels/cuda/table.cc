@@ -1,0 +1,49 @@
+#include <ATen/Context.h>
+
+#include "kernels/cuda/device_table.h"
+#include "kernels/device_ops.h"
+
+namespace tandem::cuda {
+namespace {
+
+// A row's product must not depend on how many rows there are: no split of the inner dimension, no reduced-precision
+// sums (docs/numerics.md).
+void pin_products() {
+  at::globalContext().setBlasPreferredBackend(at::BlasBackend::Cublaslt);
+  at::globalContext().setAllowBF16ReductionCuBLAS(false, /*allow_splitk=*/false);
+  at::globalContext().lazyInitDevice(at::kCUDA);
+}
+
+constexpr kernels::DeviceOps kOps = {
+    .place = &place,
+    .embedding = &embedding,
+    .embedding_backward = &embedding_backward,
+    .gather_rows = &gather_rows,
+    .gather_rows_backward = &gather_rows_backward,
+    .rms_norm = &rms_norm,
+    .add_rms_norm = &add_rms_norm,
+    .rms_norm_backward = &rms_norm_backward,
+    .linear = &linear,
+    .linear_backward_input = &linear_backward_input,
+    .linear_backward_weight = &linear_backward_weight,
+    .add = &add,
+    .attend = &attend,
+    .attend_backward = &attend_backward,
+    .copy_kv_blocks = &copy_kv_blocks,
+    .swiglu = &swiglu,
+    .swiglu_backward = &swiglu_backward,
+    .target_logprobs = &target_logprobs,
+    .target_logprobs_backward = &target_logprobs_backward,
+    .draw = &draw,
+    .adamw = &adamw,
+    .sum_of_squares = &sum_of_squares,
+};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const kernels::DeviceOps* tandem_device_ops() {
+  pin_products();
+  return &kOps;
+}
+
+}  // namespace tandem::cuda

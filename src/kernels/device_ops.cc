@@ -1,0 +1,40 @@
+#include "kernels/device_ops.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/error.h"
+
+namespace tandem::kernels {
+namespace {
+
+std::string library_path() {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  for (const auto& path : {folder / "libtandem_cuda.so", folder / "../lib/tandem/libtandem_cuda.so"})
+    if (std::filesystem::exists(path)) return path.string();
+  throw ConfigError(
+      "this build has no GPU library (libtandem_cuda.so beside the program); run ./dev build --cuda, or set "
+      "trainer.device=cpu");
+}
+
+const DeviceOps* open_library() {
+  if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr)
+    throw ConfigError("no NVIDIA driver on this machine (libcuda.so.1 does not load); set trainer.device=cpu");
+  const std::string path = library_path();
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) throw ConfigError("the GPU library does not load: " + std::string(dlerror()));
+  const auto table = reinterpret_cast<const DeviceOps* (*)()>(dlsym(library, "tandem_device_ops"));
+  check(table != nullptr, "libtandem_cuda.so has no tandem_device_ops");
+  return table();
+}
+
+}  // namespace
+
+const DeviceOps& device_ops() {
+  static const DeviceOps* const ops = open_library();
+  return *ops;
+}
+
+}  // namespace tandem::kernels

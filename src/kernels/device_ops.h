@@ -1,0 +1,40 @@
+// The ops of another device: a table that a library of its own fills, opened when first asked for, so that the program
+// runs with and without a GPU. Signatures and meanings are those of kernels.h.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace tandem::kernels {
+
+struct DeviceOps {
+  decltype(&kernels::place) place;
+  decltype(&kernels::embedding) embedding;
+  decltype(&kernels::embedding_backward) embedding_backward;
+  decltype(&kernels::gather_rows) gather_rows;
+  decltype(&kernels::gather_rows_backward) gather_rows_backward;
+  decltype(&kernels::rms_norm) rms_norm;
+  decltype(&kernels::add_rms_norm) add_rms_norm;
+  decltype(&kernels::rms_norm_backward) rms_norm_backward;
+  decltype(&kernels::linear) linear;
+  decltype(&kernels::linear_backward_input) linear_backward_input;
+  decltype(&kernels::linear_backward_weight) linear_backward_weight;
+  decltype(&kernels::add) add;
+  decltype(&kernels::attend) attend;
+  decltype(&kernels::attend_backward) attend_backward;
+  decltype(&kernels::copy_kv_blocks) copy_kv_blocks;
+  decltype(&kernels::swiglu) swiglu;
+  decltype(&kernels::swiglu_backward) swiglu_backward;
+  decltype(&kernels::target_logprobs) target_logprobs;
+  decltype(&kernels::target_logprobs_backward) target_logprobs_backward;
+  decltype(&kernels::draw) draw;
+  decltype(&kernels::adamw) adamw;
+  decltype(&kernels::sum_of_squares) sum_of_squares;
+};
+
+inline bool on_device(const at::Tensor& tensor) { return !tensor.is_cpu(); }
+
+// Opens libtandem_cuda.so beside the program or in ../lib/tandem. ConfigError when it or the driver is missing, with
+// what to do. Must come before the first tensor on the device.
+const DeviceOps& device_ops();
+
+}  // namespace tandem::kernels
