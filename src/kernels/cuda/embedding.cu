@@ -9,9 +9,9 @@ constexpr int kThreads = 256;
 
 // Thread i of the grid has vector i of the packed rows; index[row] is the row at the other side.
 template <bool kScatterAdd>
-__global__ void __launch_bounds__(kThreads) move_rows_kernel(const bf16* __restrict__ x,
-                                                             const int32_t* __restrict__ index, int64_t vectors,
-                                                             int64_t per_row, bf16* __restrict__ out) {
+__global__ void __launch_bounds__(kThreads)
+    move_rows_kernel(const bf16* __restrict__ x, const int32_t* __restrict__ index, int64_t vectors, int64_t per_row,
+                     bf16* __restrict__ out) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= vectors) return;
   const int64_t row = i / per_row, far = (index[row] * per_row + i % per_row) * kVector;

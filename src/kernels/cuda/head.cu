@@ -108,7 +108,7 @@ __device__ RowGradient row_gradient(int64_t row, const float* inv_temperature, c
 template <bool kAligned>
 __device__ void store_quad(float* row, int64_t index, int64_t size, const float4& v) {
   if (kAligned && index + kQuad <= size) {
-    __stcs(reinterpret_cast<float4*>(row + index), v);
+    *reinterpret_cast<float4*>(row + index) = v;
     return;
   }
   const float values[kQuad] = {v.x, v.y, v.z, v.w};
@@ -117,7 +117,7 @@ __device__ void store_quad(float* row, int64_t index, int64_t size, const float4
 template <bool kAligned>
 __device__ void store_quad(bf16* row, int64_t index, int64_t size, const float4& v) {
   if (index + kQuad <= size) {
-    __stcs(reinterpret_cast<uint2*>(row + index), uint2{pack2(v.x, v.y), pack2(v.z, v.w)});
+    *reinterpret_cast<uint2*>(row + index) = {pack2(v.x, v.y), pack2(v.z, v.w)};
     return;
   }
   const float values[kQuad] = {v.x, v.y, v.z, v.w};

@@ -9,8 +9,8 @@ namespace tandem::cuda {
 // Below every finite logit that matters, so that a block of −inf alone has a maximum to subtract.
 constexpr float kLowest = -3.0e38f;
 
-constexpr int kQuad = 4;                                         // logits in 16 bytes
-constexpr int kQuadsPerLane = kStatsBlock / (kWarp * kQuad);     // a warp reads a block in as many steps
+constexpr int kQuad = 4;                                      // logits in 16 bytes
+constexpr int kQuadsPerLane = kStatsBlock / (kWarp * kQuad);  // a warp reads a block in as many steps
 constexpr int64_t kMaxBlocks = kMaxVocabulary / kStatsBlock;
 
 // Of one block, relative to its own maximum.
@@ -30,7 +30,7 @@ __device__ inline float logprob_of(float logit, float inv_temperature, float max
 // Four logits from `index` on; past the row's end −inf.
 template <bool kAligned>
 __device__ inline float4 load_quad(const float* row, int64_t index, int64_t size) {
-  if (kAligned && index + kQuad <= size) return __ldcs(reinterpret_cast<const float4*>(row + index));
+  if (kAligned && index + kQuad <= size) return *reinterpret_cast<const float4*>(row + index);
   const auto at = [&](int64_t i) { return i < size ? row[i] : -INFINITY; };
   return {at(index), at(index + 1), at(index + 2), at(index + 3)};
 }

@@ -160,10 +160,14 @@ __global__ void add_kernel(bf16* __restrict__ x, const bf16* __restrict__ y, int
 template <class Fn>
 cudaError_t with_warps(int64_t hidden, Fn fn) {
   switch (warps_of(hidden)) {
-    case 1: return fn.template operator()<1>();
-    case 2: return fn.template operator()<2>();
-    case 4: return fn.template operator()<4>();
-    default: return fn.template operator()<8>();
+    case 1:
+      return fn.template operator()<1>();
+    case 2:
+      return fn.template operator()<2>();
+    case 4:
+      return fn.template operator()<4>();
+    default:
+      return fn.template operator()<8>();
   }
 }
 
@@ -219,9 +223,8 @@ cudaError_t rms_norm_backward(const bf16* dout, const bf16* x, const bf16* weigh
   auto* table = static_cast<float*>(workspace);
   const cudaError_t launched = with_warps(hidden, [&]<int kWarps>() {
     constexpr int kRows = kRowsPerBlock<kWarps>;
-    norm_backward_kernel<kWarps>
-        <<<static_cast<unsigned>(ceil_div(parts, kRows)), kWarps * kWarp * kRows, 0, stream>>>(
-            dout, x, weight, eps, tokens, hidden, per_part, dx, table);
+    norm_backward_kernel<kWarps><<<static_cast<unsigned>(ceil_div(parts, kRows)), kWarps * kWarp * kRows, 0, stream>>>(
+        dout, x, weight, eps, tokens, hidden, per_part, dx, table);
     return cudaGetLastError();
   });
   return launched != cudaSuccess ? launched : add_column_sums(table, parts, hidden, hidden, dweight, stream);

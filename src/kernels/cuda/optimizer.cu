@@ -62,8 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t whole = chunk.begin + (chunk.end - chunk.begin) / kLanes * kLanes;
 #pragma unroll 2
   for (int64_t i = chunk.begin + threadIdx.x * kLanes; i < whole; i += kThreads * kLanes) {
-    const float4 g = load4(t.gradient + i), w = load4(t.weight + i), m = load4(t.moment1 + i),
-                 v = load4(t.moment2 + i);
+    const float4 g = load4(t.gradient + i), w = load4(t.weight + i), m = load4(t.moment1 + i), v = load4(t.moment2 + i);
     const Element a = update(rates, clip, g.x, {w.x, m.x, v.x}), b = update(rates, clip, g.y, {w.y, m.y, v.y}),
                   c = update(rates, clip, g.z, {w.z, m.z, v.z}), d = update(rates, clip, g.w, {w.w, m.w, v.w});
     store4(t.weight + i, {a.w, b.w, c.w, d.w});

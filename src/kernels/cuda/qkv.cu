@@ -8,7 +8,8 @@
 namespace tandem::cuda {
 namespace {
 
-// A head belongs to D/8 neighbouring lanes (a "team"), one vector each; the halves that rope pairs lie half a team apart.
+// A head belongs to D/8 neighbouring lanes (a "team"), one vector each; the halves that rope pairs lie half a team
+// apart.
 constexpr int kThreads = 256;
 template <int kDim>
 constexpr int kTeam = kDim / kVector;
@@ -73,7 +74,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kHeadsPerTeam; ++i) {
     packed[i] = {};
-    if (first + i < all_heads) packed[i] = load_vector(qkv_TN + (token * all_heads + first + i) * kDim + lane * kVector);
+    if (first + i < all_heads)
+      packed[i] = load_vector(qkv_TN + (token * all_heads + first + i) * kDim + lane * kVector);
   }
   const Rotation<kDim> rotation(transform, positions[token], lane);
   const int32_t slot = out.pages.base != nullptr ? out.slots_T[token] : -1;
@@ -198,11 +200,16 @@ int64_t tokens_per_part(int64_t tokens) {
 template <class Fn>
 cudaError_t with_dim(int64_t head_dim, Fn fn) {
   switch (head_dim) {
-    case 32: return fn.template operator()<32>();
-    case 64: return fn.template operator()<64>();
-    case 128: return fn.template operator()<128>();
-    case 256: return fn.template operator()<256>();
-    default: return cudaErrorInvalidValue;
+    case 32:
+      return fn.template operator()<32>();
+    case 64:
+      return fn.template operator()<64>();
+    case 128:
+      return fn.template operator()<128>();
+    case 256:
+      return fn.template operator()<256>();
+    default:
+      return cudaErrorInvalidValue;
   }
 }
 

@@ -71,8 +71,8 @@ cudaError_t swiglu(const bf16* gate_up, int64_t tokens, int64_t intermediate, bf
   return cudaGetLastError();
 }
 
-cudaError_t swiglu_backward(const bf16* dout, const bf16* gate_up, int64_t tokens, int64_t intermediate,
-                            bf16* dgate_up, bf16* out, cudaStream_t stream) {
+cudaError_t swiglu_backward(const bf16* dout, const bf16* gate_up, int64_t tokens, int64_t intermediate, bf16* dgate_up,
+                            bf16* out, cudaStream_t stream) {
   if (intermediate % kVector != 0) return cudaErrorInvalidValue;
   const int64_t per_row = intermediate / kVector, vectors = tokens * per_row;
   if (vectors == 0) return cudaSuccess;
