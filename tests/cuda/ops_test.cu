@@ -349,9 +349,10 @@ void optimizer(Report& report, const std::vector<int64_t>& sizes) {
   Buffer<float> scale(1);
   const Buffer<char> workspace(static_cast<int64_t>(sum_of_squares_workspace_bytes(table.num_chunks)));
   must(sum_of_squares(table, squares, workspace.get(), nullptr), "sum_of_squares");
-  double expected = 0;
+  long double exact = 0;
   for (size_t t = 0; t < sizes.size(); ++t)
-    for (int64_t i = 0; i < sizes[t]; ++i) expected += g0[offsets[t] + i] * g0[offsets[t] + i];
+    for (int64_t i = 0; i < sizes[t]; ++i) exact += g0[offsets[t] + i] * g0[offsets[t] + i];
+  const auto expected = static_cast<double>(exact);
   report.check(std::abs(squares.download()[0] - expected) <= 1e-12 * expected, "sum of squares");
   must(clip_scale(squares, 0.5 * std::sqrt(expected), scale, nullptr), "clip_scale");
   const float clip = scale.download()[0];

@@ -8,7 +8,7 @@
 namespace tandem::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 256;  // at least kMaxBlocks
 constexpr int kBins = 1024;
 constexpr int kSortable = 2048;
 constexpr float kReach = 32.0f;  // nats below the likeliest; what lies further down weighs less than the unit
@@ -27,10 +27,11 @@ struct Shared {
   Drawable blocks;
   Histogram whole, part;
   unsigned long long sorted[kSortable];
-  Amount all;                       // that may be drawn
-  unsigned long long min_p_weight;  // of what min_p keeps
+  Amount binned;                    // what the whole's histogram holds
+  unsigned long long all_weight;    // of what may be drawn
+  unsigned long long min_p_weight;  // of what min_p keeps, of that
   uint32_t low_key, high_key, num_listed;
-  float top;
+  float top, reach;
   // Answers that one thread gives to all.
   int bin;
   unsigned long long before;  // of the goal's kind, ahead of the bin
@@ -46,33 +47,39 @@ __device__ float logit_of(uint32_t key) { return __uint_as_float((key & 0x800000
 
 struct Row {
   const SamplerRow& r;
-  float top;
+  const Drawable& blocks;
+  float top, reach;  // ids further below the top than `reach` matter to no question
 
   __device__ float below(float logit) const { return top - scaled(logit, r.inv_temperature); }
-  __device__ int bin(float logit) const { return min(static_cast<int>(below(logit) * (kBins / kReach)), kBins - 1); }
+  __device__ int bin(float logit) const {
+    return min(static_cast<int>(below(logit) * (kBins / fmaxf(reach, 1e-3f))), kBins - 1);
+  }
   __device__ unsigned long long weight(float logit) const {
     return static_cast<unsigned long long>(static_cast<double>(expf(-below(logit))) * kOne + 0.5);
   }
-  // fn(id, logit) for every id that may be drawn and weighs anything, by all threads.
+  // fn(id, logit) for every id that may be drawn and lies within `limit` of the top, by all threads: a warp takes a
+  // block, if its maximum does.
   template <class Fn>
-  __device__ void for_each(Fn fn) const {
-    constexpr int kInFlight = 4;
-    constexpr int64_t kStep = int64_t{kThreads} * kQuad;
-    for (int64_t base = threadIdx.x * kQuad; base < r.drawable; base += kInFlight * kStep) {
-      float4 quads[kInFlight];
+  __device__ void for_each(float limit, Fn fn) const {
+    const int64_t count = num_blocks(r.drawable);
+    for (int64_t block = threadIdx.x / kWarp; block < count; block += kThreads / kWarp) {
+      if (!(top - blocks.max[block] <= limit)) continue;
+      float4 quads[kQuadsPerLane];
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i)
-        if (base + i * kStep < r.drawable) quads[i] = r.quad(base + i * kStep);
+      for (int i = 0; i < kQuadsPerLane; ++i) quads[i] = r.quad(first_id(block) + i * kWarp * kQuad);
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        const int64_t id = base + i * kStep;
-        if (id >= r.drawable) continue;
+      for (int i = 0; i < kQuadsPerLane; ++i) {
+        const int64_t id = first_id(block) + i * kWarp * kQuad;
         const float logits[kQuad] = {quads[i].x, quads[i].y, quads[i].z, quads[i].w};
 #pragma unroll
         for (int j = 0; j < kQuad; ++j)
-          if (below(logits[j]) < kReach && r.may_draw(id + j)) fn(static_cast<uint32_t>(id + j), logits[j]);
+          if (below(logits[j]) <= limit && r.may_draw(id + j)) fn(static_cast<uint32_t>(id + j), logits[j]);
       }
     }
+  }
+  template <class Fn>
+  __device__ void for_each(Fn fn) const {
+    for_each(reach, fn);
   }
 };
 
@@ -235,45 +242,82 @@ __device__ Located locate(Shared& s, const Row& row, Goal goal) {
   return located;
 }
 
-// By all threads: the whole's histogram, its sums, and the weight of what min_p keeps.
-__device__ void fill_whole(Shared& s, const Row& row, double min_p) {
-  clear(s.whole);
-  if (threadIdx.x == 0) s.min_p_weight = 0, s.all = {0, 0};
+__device__ bool uses_top_k(const SamplingRow& s) { return s.top_k > 0; }
+__device__ float reach_of(double min_p) { return static_cast<float>(-log(min_p)); }
+
+// How far below the top an id that is kept can lie, in nats. With top_k no further than the k-th greatest maximum of a
+// block, since k blocks hold k ids that reach theirs. With top_p no further than where all ids together would weigh
+// less than 1 − p of the whole. By all threads, into s.reach.
+__device__ void find_reach(Shared& s, const SamplerRow& r, const SamplingRow& settings) {
+  const int count = static_cast<int>(num_blocks(r.vocabulary)), mine = threadIdx.x;
+  if (threadIdx.x == 0) s.reach = kReach;
   __syncthreads();
-  const float reach = min_p > 0 ? static_cast<float>(-log(min_p)) : kReach;
-  unsigned long long kept = 0;
-  Amount all{0, 0};
-  row.for_each([&](uint32_t, float logit) {
-    const unsigned long long weight = row.weight(logit);
-    all.weight += weight, ++all.count;
-    add(s.whole, row.bin(logit), weight);
-    if (row.below(logit) <= reach) kept += weight;
-  });
-  kept = lanes_sum<kWarp>(kept), all.count = lanes_sum<kWarp>(all.count), all.weight = lanes_sum<kWarp>(all.weight);
-  if (threadIdx.x % kWarp == 0) {
-    atomicAdd(&s.min_p_weight, kept);
-    atomicAdd(&s.all.count, all.count);
-    atomicAdd(&s.all.weight, all.weight);
+  if (uses_top_k(settings)) {
+    int rank = 0;
+    for (int b = 0; mine < count && b < count; ++b)
+      rank += s.blocks.max[b] > s.blocks.max[mine] || (s.blocks.max[b] == s.blocks.max[mine] && b < mine) ? 1 : 0;
+    if (mine < count && rank == settings.top_k - 1) s.reach = fminf(kReach, s.top - s.blocks.max[mine]);
+  } else if (settings.top_p < 1.0 && threadIdx.x < kWarp) {
+    double total = 0;
+    for (int b = threadIdx.x; b < count; b += kWarp)
+      total += s.blocks.sum[b] * exp(static_cast<double>(s.blocks.max[b]) - s.top);
+    total = lanes_sum<kWarp>(total);
+    const double rest = (1.0 - settings.top_p) * total, ids = static_cast<double>(r.vocabulary);
+    if (threadIdx.x == 0) s.reach = fminf(kReach, static_cast<float>(log(ids / rest) + 0.01));
   }
+  __syncthreads();
+  // With top_k the share that top_p asks for is of what top_k keeps, so min_p must not hide any of that.
+  const bool min_p_ends = settings.min_p > 0 && (settings.top_p >= 1.0 || !uses_top_k(settings));
+  if (threadIdx.x == 0 && min_p_ends) s.reach = fminf(s.reach, reach_of(settings.min_p));
+  __syncthreads();
+}
+
+// By all threads: the whole's histogram, and the sums beside it.
+__device__ void fill_whole(Shared& s, const Row& row, const SamplingRow& settings) {
+  clear(s.whole);
+  if (threadIdx.x == 0) s.min_p_weight = s.all_weight = 0, s.binned = {0, 0};
+  __syncthreads();
+  const float min_p_reach = settings.min_p > 0 ? reach_of(settings.min_p) : kReach;
+  unsigned long long all = 0, min_p_weight = 0;
+  Amount binned{0, 0};
+  row.for_each(settings.top_p < 1.0 && !uses_top_k(settings) ? kReach : row.reach, [&](uint32_t, float logit) {
+    const unsigned long long weight = row.weight(logit);
+    const float below = row.below(logit);
+    all += weight;
+    if (below <= min_p_reach) min_p_weight += weight;
+    if (below > row.reach) return;
+    add(s.whole, row.bin(logit), weight);
+    binned.weight += weight, ++binned.count;
+  });
+  const auto total = [](unsigned long long& to, unsigned long long mine) {
+    mine = lanes_sum<kWarp>(mine);
+    if (threadIdx.x % kWarp == 0) atomicAdd(&to, mine);
+  };
+  total(s.all_weight, all);
+  total(s.min_p_weight, min_p_weight);
+  total(s.binned.count, binned.count);
+  total(s.binned.weight, binned.weight);
   __syncthreads();
 }
 
 __device__ int32_t draw(Shared& s, const Row& row, const SamplingRow& settings, double uniform) {
-  fill_whole(s, row, settings.min_p);
-  unsigned long long kept = s.all.weight;
-  if (settings.top_k > 0 && static_cast<unsigned long long>(settings.top_k) < s.all.count)
-    kept = locate(s, row, {true, static_cast<unsigned long long>(settings.top_k)}).weight;
+  fill_whole(s, row, settings);
+  unsigned long long kept = s.all_weight;
+  if (uses_top_k(settings)) {
+    const auto k = static_cast<unsigned long long>(settings.top_k);
+    kept = k < s.binned.count ? locate(s, row, {true, k}).weight : s.binned.weight;
+  }
   if (settings.top_p < 1.0) {
     const auto goal = static_cast<unsigned long long>(ceil(settings.top_p * static_cast<double>(kept)));
-    kept = locate(s, row, {false, max(goal, 1ull)}).weight;
+    kept = goal < s.binned.weight ? locate(s, row, {false, max(goal, 1ull)}).weight : s.binned.weight;
   }
   if (settings.min_p > 0) kept = min(kept, s.min_p_weight);
   const auto goal = static_cast<unsigned long long>(floor(uniform * static_cast<double>(kept))) + 1;
   return locate(s, row, {false, min(goal, kept)}).id;
 }
 
-__global__ void __launch_bounds__(kThreads) narrowed_kernel(const SamplerInputs in, const SamplerOutputs out,
-                                                            const BlockStats* __restrict__ parts, bool aligned) {
+__global__ void __launch_bounds__(kThreads, 3) narrowed_kernel(const SamplerInputs in, const SamplerOutputs out,
+                                                               const BlockStats* __restrict__ parts, bool aligned) {
   extern __shared__ __align__(16) unsigned char memory[];
   Shared& s = *reinterpret_cast<Shared*>(memory);
   const int64_t row = blockIdx.x;
@@ -287,7 +331,12 @@ __global__ void __launch_bounds__(kThreads) narrowed_kernel(const SamplerInputs 
       if (threadIdx.x == 0) s.top = top;
     }
     __syncthreads();
-    id = s.top == kLowest ? kAllBarred : draw(s, {r, s.top}, settings, uniform_of(in, row));
+    if (s.top != kLowest) {
+      find_reach(s, r, settings);
+      id = draw(s, {r, s.blocks, s.top, s.reach}, settings, uniform_of(in, row));
+    } else {
+      id = kAllBarred;
+    }
   }
   if (threadIdx.x == 0) report(r, out, id);
 }
@@ -296,6 +345,7 @@ __global__ void __launch_bounds__(kThreads) narrowed_kernel(const SamplerInputs 
 
 cudaError_t draw_narrowed(const SamplerInputs& in, const SamplerOutputs& out, const BlockStats* parts, bool aligned,
                           cudaStream_t stream) {
+  static_assert(kThreads >= kMaxBlocks, "a thread ranks a block");
   static_assert(sizeof(Shared) <= 48 * 1024, "more would need the kernel's limit raised");
   narrowed_kernel<<<static_cast<unsigned>(in.logits.rows), kThreads, sizeof(Shared), stream>>>(in, out, parts, aligned);
   return cudaGetLastError();

@@ -81,35 +81,49 @@ __global__ void __launch_bounds__(kWarps* kWarp* kRowsPerBlock<kWarps>)
   }
 }
 
-// A group of warps walks through its rows and keeps its part of dweight in registers. What was loaded stays packed, so
-// that 16 warps fit on a multiprocessor.
+// What a thread holds of a row on its way.
+struct Loaded {
+  uint4 x[kVectors], dy[kVectors], dx[kVectors];
+};
+
+// A group of warps walks through its rows, the next one loading while one is worked on, and keeps its part of dweight
+// in registers; the groups of a block add theirs up in order. What was loaded stays packed, for 12 warps to fit on a
+// multiprocessor.
+constexpr int kWarpsResident = 12;
 template <int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp* kRowsPerBlock<kWarps>, 16 / (kWarps * kRowsPerBlock<kWarps>))
+__global__ void __launch_bounds__(kWarps* kWarp* kRowsPerBlock<kWarps>,
+                                  kWarps == 8 ? 1 : kWarpsResident / (kWarps * kRowsPerBlock<kWarps>))
     norm_backward_kernel(const bf16* __restrict__ dout_TE, const bf16* __restrict__ x_TE,
                          const bf16* __restrict__ weight, float eps, int64_t tokens, int64_t hidden,
                          int64_t rows_per_part, bf16* __restrict__ dx_TE, float* __restrict__ parts_PE) {
-  __shared__ float shared[kWarps];
+  constexpr int kGroups = kRowsPerBlock<kWarps>;
+  __shared__ float shared[2][kWarps];
   const Place<kWarps> place;
-  const int64_t begin = place.group * rows_per_part, end = min(tokens, begin + rows_per_part);
-  if (begin >= end) return;
-  float dweight[kVectors][kVector] = {};
-  for (int64_t token = begin; token < end; ++token) {
-    const int64_t row = token * hidden;
-    uint4 x_packed[kVectors] = {}, dy_packed[kVectors] = {}, old[kVectors];
+  const int64_t begin = min(tokens, place.group * rows_per_part), end = min(tokens, begin + rows_per_part);
+  const auto load = [&](int64_t token, Loaded& to) {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
-      if (place.at(j) >= hidden) continue;
-      x_packed[j] = load_vector(x_TE + row + place.at(j));
-      dy_packed[j] = load_vector(dout_TE + row + place.at(j));
-      old[j] = load_vector(dx_TE + row + place.at(j));
+      to.x[j] = to.dy[j] = {};
+      if (token >= end || place.at(j) >= hidden) continue;
+      const int64_t at = token * hidden + place.at(j);
+      to.x[j] = load_vector(x_TE + at);
+      to.dy[j] = load_vector(dout_TE + at);
+      to.dx[j] = load_vector(dx_TE + at);
     }
+  };
+  float dweight[kVectors][kVector] = {};
+  Loaded next;
+  load(begin, next);
+  for (int64_t token = begin; token < end; ++token) {
+    const Loaded row = next;
+    load(token + 1, next);
     float squares = 0, dot = 0;
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       if (place.at(j) >= hidden) continue;
       float x[kVector], dy[kVector], w[kVector];
-      unpack(x_packed[j], x);
-      unpack(dy_packed[j], dy);
+      unpack(row.x[j], x);
+      unpack(row.dy[j], dy);
       unpack(load_vector(weight + place.at(j)), w);
 #pragma unroll
       for (int e = 0; e < kVector; ++e) {
@@ -117,32 +131,44 @@ __global__ void __launch_bounds__(kWarps* kWarp* kRowsPerBlock<kWarps>, 16 / (kW
         dot += dy[e] * w[e] * x[e];
       }
     }
-    squares = row_sum<kWarps>(squares, shared);
-    dot = row_sum<kWarps>(dot, shared);
+    squares = row_sum<kWarps>(squares, shared[0]);
+    dot = row_sum<kWarps>(dot, shared[1]);
     const float scale = 1.0f / static_cast<float>(hidden), inv = __frsqrt_rn(squares * scale + eps);
     const float pull = -inv * inv * dot * scale;
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       if (place.at(j) >= hidden) continue;
       float x[kVector], dy[kVector], w[kVector], dx[kVector];
-      unpack(x_packed[j], x);
-      unpack(dy_packed[j], dy);
+      unpack(row.x[j], x);
+      unpack(row.dy[j], dy);
       unpack(load_vector(weight + place.at(j)), w);
-      unpack(old[j], dx);
+      unpack(row.dx[j], dx);
 #pragma unroll
       for (int e = 0; e < kVector; ++e) {
         dweight[j][e] += dy[e] * x[e] * inv;
         dx[e] += inv * (dy[e] * w[e] + x[e] * pull);
       }
-      store_vector(dx_TE + row + place.at(j), pack(dx));
+      store_vector(dx_TE + token * hidden + place.at(j), pack(dx));
     }
   }
+  __shared__ float sums[kGroups > 1 ? kWarp * kVectors * kVector : 1];
+  const int group = threadIdx.x / Place<kWarps>::kThreads;
+  for (int turn = 0; turn < kGroups; ++turn) {
+    if (group == turn) {
 #pragma unroll
-  for (int j = 0; j < kVectors; ++j) {
-    if (place.at(j) >= hidden) continue;
-    float4* out = reinterpret_cast<float4*>(parts_PE + place.group * hidden + place.at(j));
-    out[0] = {dweight[j][0], dweight[j][1], dweight[j][2], dweight[j][3]};
-    out[1] = {dweight[j][4], dweight[j][5], dweight[j][6], dweight[j][7]};
+      for (int j = 0; j < kVectors; ++j) {
+        if (place.at(j) >= hidden) continue;
+        float* mine = sums + place.at(j);
+        if (kGroups > 1 && turn > 0) {
+#pragma unroll
+          for (int e = 0; e < kVector; ++e) dweight[j][e] += mine[e];
+        }
+        float* out = turn + 1 < kGroups ? mine : parts_PE + blockIdx.x * hidden + place.at(j);
+#pragma unroll
+        for (int e = 0; e < kVector; ++e) out[e] = dweight[j][e];
+      }
+    }
+    if (kGroups > 1) __syncthreads();
   }
 }
 
@@ -184,10 +210,16 @@ cudaError_t launch_norm(bf16* x, const bf16* y, const bf16* weight, float eps, i
   });
 }
 
-// Parts of dweight: enough warps to fill the chip, at least 8 rows each. A function of the shape alone.
-int64_t rows_per_part(int64_t tokens, int64_t hidden) {
-  constexpr int64_t kWarpsWanted = 2112;
-  return std::max<int64_t>(8, ceil_div(tokens, kWarpsWanted / warps_of(hidden)));
+// dweight is summed in parts, one a block: enough to fill the chip, at least 8 rows a group of warps. A function of the
+// shape alone.
+struct Partition {
+  int64_t rows_per_group, blocks;
+};
+Partition partition(int64_t tokens, int64_t hidden) {
+  constexpr int64_t kMultiprocessors = 132;
+  const int warps = warps_of(hidden), groups_per_block = warps == 1 ? 4 : 1;
+  const int64_t rows = std::max<int64_t>(8, ceil_div(tokens, kMultiprocessors * kWarpsResident / warps));
+  return {rows, ceil_div(tokens, rows * groups_per_block)};
 }
 
 }  // namespace
@@ -212,22 +244,22 @@ cudaError_t add(bf16* x, const bf16* y, int64_t size, cudaStream_t stream) {
 }
 
 size_t rms_norm_backward_workspace_bytes(int64_t tokens, int64_t hidden) {
-  return static_cast<size_t>(ceil_div(tokens, rows_per_part(tokens, hidden)) * hidden) * sizeof(float);
+  return static_cast<size_t>(partition(tokens, hidden).blocks * hidden) * sizeof(float);
 }
 
 cudaError_t rms_norm_backward(const bf16* dout, const bf16* x, const bf16* weight, float eps, int64_t tokens,
                               int64_t hidden, bf16* dx, float* dweight, void* workspace, cudaStream_t stream) {
   if (!supported(hidden)) return cudaErrorInvalidValue;
   if (tokens == 0) return cudaSuccess;
-  const int64_t per_part = rows_per_part(tokens, hidden), parts = ceil_div(tokens, per_part);
+  const Partition parts = partition(tokens, hidden);
   auto* table = static_cast<float*>(workspace);
   const cudaError_t launched = with_warps(hidden, [&]<int kWarps>() {
-    constexpr int kRows = kRowsPerBlock<kWarps>;
-    norm_backward_kernel<kWarps><<<static_cast<unsigned>(ceil_div(parts, kRows)), kWarps * kWarp * kRows, 0, stream>>>(
-        dout, x, weight, eps, tokens, hidden, per_part, dx, table);
+    norm_backward_kernel<kWarps>
+        <<<static_cast<unsigned>(parts.blocks), kWarps * kWarp * kRowsPerBlock<kWarps>, 0, stream>>>(
+            dout, x, weight, eps, tokens, hidden, parts.rows_per_group, dx, table);
     return cudaGetLastError();
   });
-  return launched != cudaSuccess ? launched : add_column_sums(table, parts, hidden, hidden, dweight, stream);
+  return launched != cudaSuccess ? launched : add_column_sums(table, parts.blocks, hidden, hidden, dweight, stream);
 }
 
 }  // namespace tandem::cuda

@@ -8,8 +8,8 @@
 namespace tandem::cuda {
 namespace {
 
-// A head belongs to D/8 neighbouring lanes (a "team"), one vector each; the halves that rope pairs lie half a team
-// apart.
+// A head belongs to D/8 neighbouring lanes (a "team"). A lane holds four elements of each half, so that it has what
+// rope pairs: 8-byte accesses, whole sectors across the team.
 constexpr int kThreads = 256;
 template <int kDim>
 constexpr int kTeam = kDim / kVector;
@@ -17,29 +17,45 @@ template <int kDim>
 constexpr int kTeams = kThreads / kTeam<kDim>;
 constexpr int kHeadsPerTeam = 4;
 
+struct Packed {
+  uint2 low, high;
+};
+template <int kDim>
+__device__ Packed load_head(const bf16* head, int lane) {
+  return {*reinterpret_cast<const uint2*>(head + lane * 4),
+          *reinterpret_cast<const uint2*>(head + kDim / 2 + lane * 4)};
+}
+template <int kDim>
+__device__ void store_head(bf16* head, int lane, const Packed& x) {
+  *reinterpret_cast<uint2*>(head + lane * 4) = x.low;
+  *reinterpret_cast<uint2*>(head + kDim / 2 + lane * 4) = x.high;
+}
+__device__ void unpack_head(const Packed& x, float (&out)[kVector]) {
+  unpack(uint4{x.low.x, x.low.y, x.high.x, x.high.y}, out);
+}
+__device__ Packed pack_head(const float (&x)[kVector]) {
+  const uint4 all = pack(x);
+  return {{all.x, all.y}, {all.z, all.w}};
+}
+
 template <int kDim>
 struct Rotation {
-  float cos[kVector], sin[kVector];  // of this lane's elements; sin is negative in the first half
+  float4 cos, sin;
 
   __device__ Rotation(const QkvTransform& transform, int32_t position, int lane) {
-    constexpr int kHalf = kTeam<kDim> / 2;
-    const int64_t at = int64_t{position} * (kDim / 2) + (lane % kHalf) * kVector;
-    const float sign = lane < kHalf ? -1.0f : 1.0f;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float4 c = *reinterpret_cast<const float4*>(transform.cos_PD2 + at + 4 * i);
-      const float4 s = *reinterpret_cast<const float4*>(transform.sin_PD2 + at + 4 * i);
-      cos[4 * i] = c.x, cos[4 * i + 1] = c.y, cos[4 * i + 2] = c.z, cos[4 * i + 3] = c.w;
-      sin[4 * i] = sign * s.x, sin[4 * i + 1] = sign * s.y, sin[4 * i + 2] = sign * s.z, sin[4 * i + 3] = sign * s.w;
-    }
+    const int64_t at = int64_t{position} * (kDim / 2) + lane * 4;
+    cos = *reinterpret_cast<const float4*>(transform.cos_PD2 + at);
+    sin = *reinterpret_cast<const float4*>(transform.sin_PD2 + at);
   }
 
   // The transpose for sign −1.
   __device__ void apply(float (&x)[kVector], float sign) const {
+    const float c[4] = {cos.x, cos.y, cos.z, cos.w}, s[4] = {sin.x, sin.y, sin.z, sin.w};
 #pragma unroll
-    for (int e = 0; e < kVector; ++e) {
-      const float other = __shfl_xor_sync(kAllLanes, x[e], kTeam<kDim> / 2);
-      x[e] = __fmaf_rn(x[e], cos[e], __fmul_rn(other, sign * sin[e]));
+    for (int e = 0; e < 4; ++e) {
+      const float a = x[e], b = x[e + 4], turn = sign * s[e];
+      x[e] = __fmaf_rn(a, c[e], -__fmul_rn(b, turn));
+      x[e + 4] = __fmaf_rn(b, c[e], __fmul_rn(a, turn));
     }
   }
 };
@@ -70,12 +86,11 @@ __global__ void __launch_bounds__(kThreads)
   const bool present = team < shape.tokens * groups;  // the others go along: shuffles want whole warps
   const int64_t token = present ? team / groups : 0;
   const int first = present ? static_cast<int>(team % groups) * kHeadsPerTeam : all_heads;
-  uint4 packed[kHeadsPerTeam];
+  Packed packed[kHeadsPerTeam];
 #pragma unroll
   for (int i = 0; i < kHeadsPerTeam; ++i) {
     packed[i] = {};
-    if (first + i < all_heads)
-      packed[i] = load_vector(qkv_TN + (token * all_heads + first + i) * kDim + lane * kVector);
+    if (first + i < all_heads) packed[i] = load_head<kDim>(qkv_TN + (token * all_heads + first + i) * kDim, lane);
   }
   const Rotation<kDim> rotation(transform, positions[token], lane);
   const int32_t slot = out.pages.base != nullptr ? out.slots_T[token] : -1;
@@ -83,27 +98,27 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kHeadsPerTeam; ++i) {
     const int head = first + i;
     float x[kVector];
-    unpack(packed[i], x);
+    unpack_head(packed[i], x);
     const bf16* norm = head < heads ? transform.q_norm_D : transform.k_norm_D;
     const float inv = inverse_rms<kDim>(x, transform.eps);
     if (norm != nullptr) {
       float w[kVector];
-      unpack(load_vector(norm + lane * kVector), w);
+      unpack_head(load_head<kDim>(norm, lane), w);
 #pragma unroll
       for (int e = 0; e < kVector; ++e) x[e] = __fmul_rn(__fmul_rn(x[e], inv), w[e]);
     }
     rotation.apply(x, 1.0f);
     if (head >= all_heads) continue;
     const bool is_value = head >= heads + kv_heads;
-    const uint4 result = is_value ? packed[i] : pack(x);
+    const Packed result = is_value ? packed[i] : pack_head(x);
     if (head < heads) {
-      if (out.q_THD != nullptr) store_vector(out.q_THD + (token * heads + head) * kDim + lane * kVector, result);
+      if (out.q_THD != nullptr) store_head<kDim>(out.q_THD + (token * heads + head) * kDim, lane, result);
       continue;
     }
     const int kv_head = head - heads - (is_value ? kv_heads : 0);
     bf16* dense = is_value ? out.v_TKD : out.k_TKD;
-    if (dense != nullptr) store_vector(dense + (token * kv_heads + kv_head) * kDim + lane * kVector, result);
-    if (slot >= 0) store_vector(page_entry(out.pages, slot, head - heads, kDim) + lane * kVector, result);
+    if (dense != nullptr) store_head<kDim>(dense + (token * kv_heads + kv_head) * kDim, lane, result);
+    if (slot >= 0) store_head<kDim>(page_entry(out.pages, slot, head - heads, kDim), lane, result);
   }
 }
 
@@ -123,7 +138,9 @@ struct HeadGradients {
   const bf16 *dq_THD, *dk_TKD, *dv_TKD;
 };
 
-// A block walks through its tokens; with QK-norm it keeps its part of the norms' gradients in registers.
+// A block walks through its tokens; with QK-norm it keeps its part of the norms' gradients in registers. A team has
+// two heads in flight.
+constexpr int kHeadsInFlight = 2;
 template <int kDim, bool kNorm>
 __global__ void __launch_bounds__(kThreads)
     split_backward_kernel(const HeadGradients grads, const bf16* __restrict__ qkv_TN, const QkvShape shape,
@@ -136,52 +153,60 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t begin = blockIdx.x * tokens_per_part, end = min(shape.tokens, begin + tokens_per_part);
   float weights[2][kVector] = {}, sums[2][kVector] = {};
   if constexpr (kNorm) {
-    unpack(load_vector(transform.q_norm_D + lane * kVector), weights[0]);
-    unpack(load_vector(transform.k_norm_D + lane * kVector), weights[1]);
+    unpack_head(load_head<kDim>(transform.q_norm_D, lane), weights[0]);
+    unpack_head(load_head<kDim>(transform.k_norm_D, lane), weights[1]);
   }
   for (int64_t token = begin; token < end; ++token) {
     const Rotation<kDim> rotation(transform, positions[token], lane);
-    for (int base = 0; base < all_heads; base += kTeams<kDim>) {
-      const int head = base + team;
-      const bool present = head < all_heads, is_value = head >= heads + kv_heads, is_query = head < heads;
-      const int64_t at = (token * all_heads + head) * kDim + lane * kVector;
-      uint4 packed = {}, x_packed = {};
-      if (present) {
-        const bf16* from = is_query   ? grads.dq_THD + (token * heads + head) * kDim
-                           : is_value ? grads.dv_TKD + (token * kv_heads + head - heads - kv_heads) * kDim
-                                      : grads.dk_TKD + (token * kv_heads + head - heads) * kDim;
-        packed = load_vector(from + lane * kVector);
-        if (kNorm && !is_value) x_packed = load_vector(qkv_TN + at);
-      }
-      float g[kVector];
-      unpack(packed, g);
-      rotation.apply(g, -1.0f);
-      if constexpr (kNorm) {
-        float x[kVector];
-        unpack(x_packed, x);
-        const float inv = inverse_rms<kDim>(x, transform.eps);
-        float dot = 0;
+    for (int base = 0; base < all_heads; base += kHeadsInFlight * kTeams<kDim>) {
+      Packed packed[kHeadsInFlight] = {}, x_packed[kHeadsInFlight] = {};
 #pragma unroll
-        for (int e = 0; e < kVector; ++e) {
-          const float slope = g[e] * x[e] * inv;
-          if (is_query) sums[0][e] += slope;
-          if (!is_query && !is_value) sums[1][e] += slope;
-          g[e] *= is_query ? weights[0][e] : weights[1][e];
-          dot += g[e] * x[e];
+      for (int i = 0; i < kHeadsInFlight; ++i) {
+        const int head = base + i * kTeams<kDim> + team;
+        if (head >= all_heads) continue;
+        const bool is_value = head >= heads + kv_heads;
+        const bf16* from = head < heads ? grads.dq_THD + (token * heads + head) * kDim
+                           : is_value   ? grads.dv_TKD + (token * kv_heads + head - heads - kv_heads) * kDim
+                                        : grads.dk_TKD + (token * kv_heads + head - heads) * kDim;
+        packed[i] = load_head<kDim>(from, lane);
+        if (kNorm && !is_value) x_packed[i] = load_head<kDim>(qkv_TN + (token * all_heads + head) * kDim, lane);
+      }
+#pragma unroll
+      for (int i = 0; i < kHeadsInFlight; ++i) {
+        const int head = base + i * kTeams<kDim> + team;
+        const bool is_value = head >= heads + kv_heads, is_query = head < heads;
+        float g[kVector];
+        unpack_head(packed[i], g);
+        rotation.apply(g, -1.0f);
+        if constexpr (kNorm) {
+          float x[kVector];
+          unpack_head(x_packed[i], x);
+          const float inv = inverse_rms<kDim>(x, transform.eps);
+          float dot = 0;
+#pragma unroll
+          for (int e = 0; e < kVector; ++e) {
+            const float slope = g[e] * x[e] * inv;
+            if (is_query) sums[0][e] += slope;
+            if (!is_query && !is_value) sums[1][e] += slope;
+            g[e] *= is_query ? weights[0][e] : weights[1][e];
+            dot += g[e] * x[e];
+          }
+          const float pull = -inv * inv * lanes_sum<kLanes>(dot) * (1.0f / kDim);
+#pragma unroll
+          for (int e = 0; e < kVector; ++e) g[e] = inv * (g[e] + x[e] * pull);
         }
-        const float pull = -inv * inv * lanes_sum<kLanes>(dot) * (1.0f / kDim);
-#pragma unroll
-        for (int e = 0; e < kVector; ++e) g[e] = inv * (g[e] + x[e] * pull);
+        if (head < all_heads)
+          store_head<kDim>(dqkv_TN + (token * all_heads + head) * kDim, lane, is_value ? packed[i] : pack_head(g));
       }
-      if (present) store_vector(dqkv_TN + at, is_value ? packed : pack(g));
     }
   }
   if constexpr (kNorm) {
     __shared__ float table[kTeams<kDim>][2][kDim];
 #pragma unroll
     for (int e = 0; e < kVector; ++e) {
-      table[team][0][lane * kVector + e] = sums[0][e];
-      table[team][1][lane * kVector + e] = sums[1][e];
+      const int at = e / 4 * (kDim / 2) + lane * 4 + e % 4;
+      table[team][0][at] = sums[0][e];
+      table[team][1][at] = sums[1][e];
     }
     __syncthreads();
     for (int i = threadIdx.x; i < 2 * kDim; i += kThreads) {

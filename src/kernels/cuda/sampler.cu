@@ -72,18 +72,22 @@ __device__ BlockGoal find_block(const SamplerRow& r, const Drawable& blocks, flo
 // The first id of the block at which the running sum passes the goal, else its last of any weight.
 __device__ int32_t find_id(const SamplerRow& r, const Drawable& blocks, const BlockGoal& where) {
   const float top = blocks.max[where.block];
+  float weights[kQuadsPerLane][kQuad];
+#pragma unroll
+  for (int i = 0; i < kQuadsPerLane; ++i) {
+    r.scaled_quad(first_id(where.block) + i * kWarp * kQuad, weights[i]);
+#pragma unroll
+    for (int j = 0; j < kQuad; ++j) weights[i][j] = weights[i][j] > kLowest ? __expf(weights[i][j] - top) : 0.0f;
+  }
   double before = 0;
   int32_t last = -1;
+#pragma unroll
   for (int i = 0; i < kQuadsPerLane; ++i) {
     const int64_t id = first_id(where.block) + i * kWarp * kQuad;
-    float x[kQuad];
+    const float(&x)[kQuad] = weights[i];
     double sums[kQuad], sum = 0;
-    r.scaled_quad(id, x);
 #pragma unroll
-    for (int j = 0; j < kQuad; ++j) {
-      x[j] = x[j] > kLowest ? __expf(x[j] - top) : 0.0f;
-      sums[j] = sum += x[j];
-    }
+    for (int j = 0; j < kQuad; ++j) sums[j] = sum += x[j];
     const double start = before + inclusive_scan(sum) - sum;
     int32_t past = INT32_MAX, weighty = -1;
 #pragma unroll
