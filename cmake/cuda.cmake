@@ -1,33 +1,55 @@
-# libtandem_cuda.so: every src/kernels/*.cu, compiled by the nvcc of a system toolkit or of the CUDA wheels. CMake's own
+# libtandem_cuda.so: every src/kernels/cuda/*.cu, compiled by the nvcc of a system toolkit or of the CUDA wheels. CMake's own
 # CUDA language is not used: it asks for a whole toolkit, and the .cu files see raw pointers and streams only.
 option(TANDEM_CUDA "Build libtandem_cuda.so (./dev setup cuda fetches a compiler)" OFF)
 if(NOT TANDEM_CUDA)
   return()
 endif()
 
-set(cuda_wheel ${tandem_wheels}/nvidia/cu13)
+set(cuda_wheel ${TANDEM_CACHE}/cuda/nvidia/cu13)
 find_program(TANDEM_NVCC nvcc HINTS ${cuda_wheel}/bin /usr/local/cuda/bin)
 if(NOT TANDEM_NVCC)
   message(FATAL_ERROR "No nvcc. Run ./dev setup cuda, or set TANDEM_NVCC to a CUDA 13.0 compiler.")
 endif()
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/*.cu)
-if(NOT cuda_sources)
-  message(FATAL_ERROR "src/kernels holds no .cu file yet, so there is nothing for the cuda preset to build.")
-endif()
+# The wheels' include and lib where they are the compiler, else those of nvcc's own toolkit.
+get_filename_component(cuda_root ${TANDEM_NVCC} DIRECTORY)
+get_filename_component(cuda_root ${cuda_root} DIRECTORY)
+find_library(TANDEM_CUDART libcudart.so.13 HINTS ${cuda_root}/lib ${cuda_root}/lib64 REQUIRED)
 
 # Hopper natively, and PTX from which the driver makes code for other chips.
+set(TANDEM_CUDA_ARCHITECTURES "-gencode=arch=compute_90a,code=sm_90a;-gencode=arch=compute_80,code=compute_80"
+  CACHE STRING "nvcc's -gencode options")
 set(cuda_flags -std=c++20 -O3 --expt-relaxed-constexpr -Xcompiler=-fPIC,-Wall -I${CMAKE_SOURCE_DIR}/src
-  -I${cuda_wheel}/include -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_80,code=compute_80)
-foreach(source ${cuda_sources})
+  -I${cuda_root}/include ${TANDEM_CUDA_ARCHITECTURES})
+
+# cuda_object(SOURCE OUT): OUT is the object that nvcc makes of SOURCE.
+function(cuda_object source out)
   get_filename_component(name ${source} NAME_WE)
   set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
   add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d
     COMMAND ${TANDEM_NVCC} ${cuda_flags} -MD -MF ${object}.d -c ${source} -o ${object} COMMENT "nvcc ${name}.cu")
+  set(${out} ${object} PARENT_SCOPE)
+endfunction()
+
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cu)
+foreach(source ${cuda_sources})
+  cuda_object(${source} object)
   list(APPEND cuda_objects ${object})
 endforeach()
-file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 add_library(tandem_cuda SHARED ${cuda_objects})
 set_target_properties(tandem_cuda PROPERTIES LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-target_link_libraries(tandem_cuda PRIVATE ${cuda_wheel}/lib/libcudart.so.13)
+target_link_libraries(tandem_cuda PRIVATE ${TANDEM_CUDART})
 target_link_options(tandem_cuda PRIVATE -Wl,--allow-shlib-undefined)
 install(TARGETS tandem_cuda LIBRARY DESTINATION lib/tandem)
+
+# tests/cuda/*.cu: programs that carry the kernels and the CUDA runtime in them, for a machine with a GPU.
+if(TANDEM_TESTS)
+  file(GLOB cuda_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/*_test.cu)
+  foreach(source ${cuda_tests})
+    get_filename_component(name ${source} NAME_WE)
+    cuda_object(${source} object)
+    add_executable(cuda_${name} ${object} ${cuda_objects})
+    set_target_properties(cuda_${name} PROPERTIES LINKER_LANGUAGE CXX)
+    target_link_libraries(cuda_${name} PRIVATE tandem_base ${cuda_root}/lib/libcudart_static.a rt dl)
+  endforeach()
+endif()

@@ -31,8 +31,12 @@ PhiloxCounter philox4x32(PhiloxCounter c, PhiloxKey k) {
   return c;
 }
 
+uint64_t philox_key(uint64_t seed, uint64_t policy_version) {
+  return mix(seed + 0x9e3779b97f4a7c15ULL * (mix(policy_version + 1)));
+}
+
 double uniform_for(const SampleKey& key, uint32_t position) {
-  const uint64_t k = mix(key.seed + 0x9e3779b97f4a7c15ULL * (mix(key.policy_version + 1)));
+  const uint64_t k = philox_key(key.seed, key.policy_version);
   const auto r = philox4x32(
       {static_cast<uint32_t>(key.prompt_id), static_cast<uint32_t>(key.prompt_id >> 32), key.sample_index, position},
       {static_cast<uint32_t>(k), static_cast<uint32_t>(k >> 32)});

@@ -20,6 +20,9 @@ struct SampleKey {
   uint32_t sample_index = 0;
 };
 
+// The part of the key that all samples of a policy version share.
+uint64_t philox_key(uint64_t seed, uint64_t policy_version);
+
 // Uniform in (0, 1), with 52 random bits.
 double uniform_for(const SampleKey& key, uint32_t position);
 

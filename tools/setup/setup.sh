@@ -82,13 +82,21 @@ setup_wheels() {
   fi
   stamped "Python wheels" "$(hash_of "$lists/requirements.txt")" install_wheels "$lists/requirements.txt"
   if [ "${1:-}" = cuda ]; then
-    stamped "CUDA compiler wheels" "$(hash_of "$lists/requirements-cuda.txt")" install_wheels "$lists/requirements-cuda.txt"
+    [ -x "$cuda_wheels/nvidia/cu13/bin/nvcc" ] || rm -f "$cache/stamps/CUDA_compiler_wheels"
+    stamped "CUDA compiler wheels" "$(hash_of "$lists/requirements-cuda.txt")" \
+      install_cuda_wheels "$lists/requirements-cuda.txt"
   fi
+}
+
+# In a folder of its own: a toolkit of one version, whatever the Python environment holds.
+install_cuda_wheels() {
+  rm -rf "$cuda_wheels"
+  install_wheels "$1" --target "$cuda_wheels"
 }
 
 install_wheels() {
   with_retries "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
-    --retries 3 --no-deps --require-hashes --only-binary :all: -r "$1"
+    --retries 3 --no-deps --require-hashes --only-binary :all: -r "$@"
 }
 
 setup_crates() {
