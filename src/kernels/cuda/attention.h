@@ -35,6 +35,10 @@ struct AttentionShape {
   int32_t head_dim;
   float scale;  // of q · k, usually 1 / √head_dim
 };
+constexpr bool is_supported(const AttentionShape& shape) {
+  return (shape.head_dim == 64 || shape.head_dim == 128) && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 &&
+         shape.heads / shape.kv_heads >= 1 && shape.heads / shape.kv_heads <= kMaxHeadGroup;
+}
 
 // Pages are [2][K][kKvPage][D], keys then values.
 struct PagedKv {
