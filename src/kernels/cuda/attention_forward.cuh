@@ -1,13 +1,11 @@
-// What the two prefill kernels share: their arguments, and how tiles of queries, keys and values come into shared
-// memory. A tile is blocks of 64 columns (attention_wgmma.cuh); 128 threads load it, 16 bytes each at a time.
+// What the two prefill kernels share: their arguments, and how keys and values come into shared memory.
 #pragma once
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_ptx.cuh"
+#include "kernels/cuda/attention_tile.cuh"
 
 namespace tandem::cuda {
-
-using bf16 = __nv_bfloat16;
 
 struct ForwardArgs {
   AttentionShape shape;
@@ -25,18 +23,6 @@ struct ForwardArgs {
 
 cudaError_t forward_wgmma(const ForwardArgs& args, bool paged, const AttentionDevice& device, cudaStream_t stream);
 cudaError_t forward_mma(const ForwardArgs& args, bool paged, cudaStream_t stream);
-
-// One of 128 loading threads: it copies piece `piece` of the rows row, row + kRowsPerPass, …
-template <int D>
-struct TileThread {
-  static constexpr int kPieces = D / 8, kRowsPerPass = 128 / kPieces, kPassBytes = kRowsPerPass * 128;
-  int row, piece;
-  __device__ __forceinline__ explicit TileThread(int thread) : row(thread / kPieces), piece(thread % kPieces) {}
-  // Where the thread's first piece goes, in a tile whose blocks of 64 columns are `block_bytes` apart.
-  __device__ __forceinline__ uint32_t offset(int block_bytes) const {
-    return (piece >> 3) * block_bytes + row * 128 + (((piece & 7) ^ (row & 7)) << 4);
-  }
-};
 
 template <int D, bool kPaged>
 struct KeyLoader {

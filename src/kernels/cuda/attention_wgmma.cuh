@@ -1,6 +1,5 @@
 // Hopper's warpgroup matrix products, sm_90a. A warpgroup holds 64 rows in the layout of attention_numerics.cuh.
-// Tiles in shared memory are blocks of 64 columns: a row of a block is 128 bytes, its 16-byte piece c stands at
-// c ^ (row & 7), which is wgmma's 128-byte swizzle; blocks start at multiples of 1024 bytes.
+// Tiles in shared memory are those of attention_tile.cuh; blocks start at multiples of 1024 bytes.
 #pragma once
 
 #include <cstdint>
