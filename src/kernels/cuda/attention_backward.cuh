@@ -65,16 +65,21 @@ __device__ __forceinline__ void weights_by_column(float (&s)[32], const float2* 
       }
     }
 }
-// dP becomes dS.
-__device__ __forceinline__ void gradient_by_column(const float (&weights)[32], float (&dp)[32], const float2* stats,
+// dP becomes dS, given P as the packed fragments that dv was made of: the fp32 P would cost 32 registers more.
+__device__ __forceinline__ void gradient_by_column(const uint32_t (&weights)[16], float (&dp)[32], const float2* stats,
                                                    int t) {
 #pragma unroll
   for (int j = 0; j < 8; ++j)
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const float delta = stats[8 * j + 2 * t + e].y;
-      dp[4 * j + e] = weights[4 * j + e] * (dp[4 * j + e] - delta);
-      dp[4 * j + 2 + e] = weights[4 * j + 2 + e] * (dp[4 * j + 2 + e] - delta);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t pair = weights[2 * j + half];
+        const float weight = __uint_as_float(e == 0 ? pair << 16 : pair & 0xffff0000u);
+        float& x = dp[4 * j + 2 * half + e];
+        x = weight * (x - delta);
+      }
     }
 }
 // The same for 16 queries × 64 keys: dP becomes dS. `distance` is the lane's row g minus the key of column 0.

@@ -70,15 +70,15 @@ __global__ void __launch_bounds__(kThreads) key_kernel(const BackwardArgs a) {
         wait_copies<0>();
         __syncthreads();
         float s[32], dp[32];
-        uint32_t fragments[16];
+        uint32_t weights[16], gradients[16];
         mma_abt<D, kRows>(s, k, row, q);
         weights_by_column(s, stats, scale_log2, run.pos + i - (key + row + g), t);
-        pack_fragments(s, fragments);
-        mma_ab<D>(dv, fragments, dout);
+        pack_fragments(s, weights);
+        mma_ab<D>(dv, weights, dout);
         mma_abt<D, kRows>(dp, v, row, dout);
-        gradient_by_column(s, dp, stats, t);
-        pack_fragments(dp, fragments);
-        mma_ab<D>(dk, fragments, q);
+        gradient_by_column(weights, dp, stats, t);
+        pack_fragments(dp, gradients);
+        mma_ab<D>(dk, gradients, q);
       }
     }
 #pragma unroll
