@@ -167,7 +167,6 @@ __device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory
       issue_abt<D>(dp, values, memory.step(s, 1));
       wgmma_wait<1>();
       wgmma_pin(sc);
-      if (i > 0 && lane == 0) barrier_arrive(memory.step_empty((n + kStages - 1) % kStages));  // its products are done
       weights_by_column(sc, stats + s * kStep, scale_log2, distance, t);
       pack_fragments(sc, weights);
       issue_ab<D>(dv, weights, memory.step(s, 1), i > 0);
@@ -176,14 +175,12 @@ __device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory
       gradient_by_column(weights, dp, stats + s * kStep, t);
       pack_fragments(dp, gradients);
       issue_ab<D>(dk, gradients, memory.step(s, 0), i > 0);
+      wgmma_wait<0>();
+      wgmma_pin(dk);
+      wgmma_pin(dv);
+      if (lane == 0) barrier_arrive(memory.step_empty(s));
     }
-    wgmma_wait<0>();
-    wgmma_pin(dk);
-    wgmma_pin(dv);
-    if (lane == 0) {
-      barrier_arrive(memory.step_empty((n + kStages - 1) % kStages));
-      barrier_arrive(memory.tile_empty(b));
-    }
+    if (lane == 0) barrier_arrive(memory.tile_empty(b));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = row + 8 * half;
