@@ -15,6 +15,7 @@ constexpr int kStep = 64;  // queries (or keys) that a block takes at a time
 struct BackwardArgs {
   PackedAttentionBackward p;
   float2* stats_HT;  // of a query row: logsumexp · log2 e, and delta
+  int* counters;     // of the two work queues
 
   __device__ __forceinline__ int group() const { return p.shape.heads / p.shape.kv_heads; }
   __device__ __forceinline__ int64_t dout_stride() const {
@@ -82,19 +83,23 @@ __device__ __forceinline__ void gradient_by_column(const uint32_t (&weights)[16]
       }
     }
 }
-// The same for 16 queries × 64 keys: dP becomes dS. `distance` is the lane's row g minus the key of column 0.
-__device__ __forceinline__ void gradient_by_row(const float (&s)[32], float (&dp)[32], const float2 (&stats)[2],
-                                                float scale_log2, int distance, int t) {
+// The same for 16 queries × 64 keys: scores become P. `distance` is the lane's row g minus the key of column 0.
+__device__ __forceinline__ void weights_by_row(float (&s)[32], const float2 (&stats)[2], float scale_log2, int distance,
+                                               int t) {
   const bool diagonal = distance < kStep;
 #pragma unroll
   for (int j = 0; j < 8; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int half = e >> 1, column = 8 * j + 2 * t + (e & 1);
-      float weight = exp2_approx(fmaf(s[4 * j + e], scale_log2, -stats[half].x));
+      float& weight = s[4 * j + e];
+      weight = exp2_approx(fmaf(weight, scale_log2, -stats[half].x));
       if (diagonal && column > distance + 8 * half) weight = 0.0f;
-      dp[4 * j + e] = weight * (dp[4 * j + e] - stats[half].y);
     }
+}
+__device__ __forceinline__ void gradient_by_row(const float (&weights)[32], float (&dp)[32], const float2 (&stats)[2]) {
+#pragma unroll
+  for (int j = 0; j < 32; ++j) dp[j] = weights[j] * (dp[j] - stats[j >> 1 & 1].y);
 }
 
 __device__ __forceinline__ void pack_fragments(const float (&s)[32], uint32_t (&fragments)[16]) {

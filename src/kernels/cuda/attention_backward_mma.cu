@@ -11,6 +11,7 @@ template <int D>
 __global__ void __launch_bounds__(256) stats_kernel(const BackwardArgs a) {
   constexpr int kPerLane = D / 32;
   const int row = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31, heads = a.p.shape.heads;
+  if (blockIdx.x == 0 && threadIdx.x < 2) a.counters[threadIdx.x] = 0;
   if (row >= a.p.rows) return;
 #pragma unroll 4
   for (int h = 0; h < heads; ++h) {
@@ -128,7 +129,8 @@ __global__ void __launch_bounds__(kThreads) query_kernel(const BackwardArgs a, i
     uint32_t fragments[16];
     mma_abt<D, kRows>(s, q, row, k);
     mma_abt<D, kRows>(dp, dout, row, v);
-    gradient_by_row(s, dp, stats, scale_log2, pos + row + g - step * kStep, t);
+    weights_by_row(s, stats, scale_log2, pos + row + g - step * kStep, t);
+    gradient_by_row(s, dp, stats);
     pack_fragments(dp, fragments);
     mma_ab<D>(dq, fragments, k);
   }
@@ -160,14 +162,15 @@ cudaError_t backward_mma(const BackwardArgs& args, cudaStream_t stream) {
 }
 
 int64_t packed_attention_backward_workspace(const AttentionShape& shape, int32_t rows) {
-  return static_cast<int64_t>(rows) * shape.heads * static_cast<int64_t>(sizeof(float2));
+  return static_cast<int64_t>(rows) * shape.heads * static_cast<int64_t>(sizeof(float2)) + 2 * sizeof(int);
 }
 
 cudaError_t packed_attention_backward(const PackedAttentionBackward& p, const AttentionDevice& device,
                                       cudaStream_t stream) {
   if (!is_supported(p.shape)) return cudaErrorInvalidValue;
   if (p.num_query_tiles == 0) return cudaSuccess;
-  const BackwardArgs args{p, static_cast<float2*>(p.workspace)};
+  auto* stats = static_cast<float2*>(p.workspace);
+  const BackwardArgs args{p, stats, reinterpret_cast<int*>(stats + static_cast<int64_t>(p.rows) * p.shape.heads)};
   if (p.shape.head_dim == 128)
     stats_kernel<128><<<(p.rows + 7) / 8, 256, 0, stream>>>(args);
   else

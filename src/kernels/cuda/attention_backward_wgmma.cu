@@ -35,6 +35,7 @@ struct Memory {  // shared memory of a thread block: what is small first, tiles 
   __device__ __forceinline__ uint32_t step_full(int s) const { return barriers + 32 + s * 16; }
   __device__ __forceinline__ uint32_t step_empty(int s) const { return barriers + 40 + s * 16; }
   __device__ __forceinline__ uint32_t work(int b) const { return schedule + b * 32; }
+  __device__ __forceinline__ uint32_t queue() const { return schedule + 80; }
   __device__ __forceinline__ uint32_t position(int s) const { return schedule + 64 + s * 4; }
   __device__ __forceinline__ void init() const {
     for (int b = 0; b < 2; ++b) barrier_init(tile_full(b), 4), barrier_init(tile_empty(b), 8);
@@ -85,8 +86,10 @@ __device__ __forceinline__ void load_for_keys(const BackwardArgs& a, const Memor
   const TileThread<D> thread(index_in_group);
   Publisher publisher{0, static_cast<int>(threadIdx.x & 31)};
   const int kv_heads = a.p.shape.kv_heads, group = a.group();
+  WorkQueue queue{a.counters, memory.queue(), index_in_group};
   int n = 0, number = 0;
-  for (int index = blockIdx.x; index < a.p.num_key_tiles * kv_heads; index += gridDim.x, ++number) {
+  for (int index = blockIdx.x; index < a.p.num_key_tiles * kv_heads; index = queue.take(), ++number) {
+    queue.ask();
     const KeyTile tile = a.p.key_tiles[index / kv_heads];
     const int kv_head = index % kv_heads, b = number & 1;
     int steps = 0;
@@ -131,6 +134,27 @@ __device__ __forceinline__ void issue_abt(float (&s)[32], uint32_t a, uint32_t b
               k > 0);
   wgmma_commit();
 }
+// The same with a in registers, which leaves shared memory's bandwidth to b.
+template <int D>
+__device__ __forceinline__ void issue_abt(float (&s)[32], const uint32_t (&a)[D / 4], uint32_t b) {
+  const uint64_t db = wgmma_descriptor(b);
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) wgmma_abt(s, a + 4 * k, db + (k >> 2) * (kStepBlock >> 4) + (k & 3) * 2, k > 0);
+  wgmma_commit();
+}
+// A warp's 16 rows of a resident tile as left sides of products.
+template <int D>
+__device__ __forceinline__ void load_rows(uint32_t tile, int first_row, uint32_t (&a)[D / 4]) {
+  const int r = threadIdx.x & 7, q = threadIdx.x >> 3 & 3;
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) {
+    uint32_t fragment[4];
+    load_matrices(fragment, tile + (k >> 2) * kResidentBlock + (first_row + r + (q & 1) * 8) * 128 +
+                                (((2 * (k & 3) + (q >> 1)) ^ r) << 4));
+#pragma unroll
+    for (int j = 0; j < 4; ++j) a[4 * k + j] = fragment[j];
+  }
+}
 // o (64 × D) = or += a (64 × 64, registers) · b (a step)
 template <int D>
 __device__ __forceinline__ void issue_ab(float (&o)[D / 2], const uint32_t (&a)[16], uint32_t b, bool accumulate) {
@@ -156,12 +180,17 @@ __device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory
     work.read(memory.work(b));
     if (work.steps == 0) break;
     const uint32_t keys = memory.tile(b, 0) + warpgroup * 8192, values = memory.tile(b, 1) + warpgroup * 8192;
+    bool started = false;
     for (int i = 0; i < work.steps; ++i, ++n) {
       const int s = n % kStages;
       float sc[32], dp[32];
       uint32_t weights[16], gradients[16];
       barrier_wait(memory.step_full(s), (n / kStages) & 1);
-      const int distance = read_int(memory.position(s)) - (work.pos + row);
+      const int position = read_int(memory.position(s)), distance = position - (work.pos + row);
+      if (position + kStep <= work.pos + warpgroup * 64) {  // none of these queries sees these keys
+        if (lane == 0) barrier_arrive(memory.step_empty(s));
+        continue;
+      }
       wgmma_fence();
       issue_abt<D>(sc, keys, memory.step(s, 0));
       issue_abt<D>(dp, values, memory.step(s, 1));
@@ -169,12 +198,13 @@ __device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory
       wgmma_pin(sc);
       weights_by_column(sc, stats + s * kStep, scale_log2, distance, t);
       pack_fragments(sc, weights);
-      issue_ab<D>(dv, weights, memory.step(s, 1), i > 0);
+      issue_ab<D>(dv, weights, memory.step(s, 1), started);
       wgmma_wait<1>();
       wgmma_pin(dp);
       gradient_by_column(weights, dp, stats + s * kStep, t);
       pack_fragments(dp, gradients);
-      issue_ab<D>(dk, gradients, memory.step(s, 0), i > 0);
+      issue_ab<D>(dk, gradients, memory.step(s, 0), started);
+      started = true;
       wgmma_wait<0>();
       wgmma_pin(dk);
       wgmma_pin(dv);
@@ -197,8 +227,10 @@ __device__ __forceinline__ void load_for_queries(const BackwardArgs& a, const Me
   const TileThread<D> thread(index_in_group);
   Publisher publisher{0, static_cast<int>(threadIdx.x & 31)};
   const int units = kPair ? a.p.shape.heads / 2 : a.p.shape.heads;
+  WorkQueue queue{a.counters + 1, memory.queue(), index_in_group};
   int n = 0, number = 0;
-  for (int index = blockIdx.x; index < a.p.num_query_tiles * units; index += gridDim.x, ++number) {
+  for (int index = blockIdx.x; index < a.p.num_query_tiles * units; index = queue.take(), ++number) {
+    queue.ask();
     const QueryTile tile = a.p.query_tiles[index / units];
     const PackedSequence sequence = a.p.sequences[tile.kv];
     const int head = index % units * (kPair ? 2 : 1), b = number & 1;
@@ -249,9 +281,13 @@ __device__ __forceinline__ void sum_for_queries(const BackwardArgs& a, const Mem
     barrier_wait(memory.tile_full(b), (number >> 1) & 1);
     work.read(memory.work(b));
     if (work.steps == 0) break;
-    const uint32_t queries = memory.tile(b, 0) + warpgroup * 8192, douts = memory.tile(b, 1) + warpgroup * 8192;
-    const float2* own = stats + b * kRows + warpgroup * 64 + row_in_group;
-    const float2 row_stats[2] = {own[0], own[8]};
+    const int first_row = warpgroup * 64 + (threadIdx.x >> 5 & 3) * 16;
+    uint32_t queries[D / 4], douts[D / 4];
+    load_rows<D>(memory.tile(b, 0), first_row, queries);
+    load_rows<D>(memory.tile(b, 1), first_row, douts);
+    const float2 row_stats[2] = {stats[b * kRows + first_row + g], stats[b * kRows + first_row + g + 8]};
+    __syncwarp();
+    if (lane == 0) barrier_arrive(memory.tile_empty(b));
     for (int i = 0; i < work.steps; ++i, ++n) {
       const int s = n % kStages;
       float sc[32], dp[32];
@@ -263,16 +299,13 @@ __device__ __forceinline__ void sum_for_queries(const BackwardArgs& a, const Mem
       wgmma_wait<0>();
       wgmma_pin(sc);
       wgmma_pin(dp);
-      if (i > 0 && lane == 0) barrier_arrive(memory.step_empty((n + kStages - 1) % kStages));
-      gradient_by_row(sc, dp, row_stats, scale_log2, work.pos + row - i * kStep, t);
+      weights_by_row(sc, row_stats, scale_log2, work.pos + row - i * kStep, t);
+      gradient_by_row(sc, dp, row_stats);
       pack_fragments(dp, gradients);
       issue_ab<D>(dq, gradients, memory.step(s, 0), i > 0);
-    }
-    wgmma_wait<0>();
-    wgmma_pin(dq);
-    if (lane == 0) {
-      barrier_arrive(memory.step_empty((n + kStages - 1) % kStages));
-      barrier_arrive(memory.tile_empty(b));
+      wgmma_wait<0>();
+      wgmma_pin(dq);
+      if (lane == 0) barrier_arrive(memory.step_empty(s));
     }
     const int head = work.head + (kPair ? warpgroup : 0);
 #pragma unroll

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "base/error.h"
@@ -106,6 +107,20 @@ class DecodePlanner {
 
 int32_t length(const PackedSequence& s) { return s.prefix_len + s.own_len; }
 
+// Blocks take key tiles in order. Neighbouring tiles read the same queries, so most stay together; the last ones go by
+// falling work, so that blocks finish together.
+void order_tail(PackedPlan& plan) {
+  constexpr ptrdiff_t kTail = 96;
+  const auto work = [&](const KeyTile& tile) {
+    int32_t rows = 0;
+    for (int32_t r = 0; r < tile.num_runs; ++r) rows += plan.key_runs[tile.first_run + r].count;
+    return rows;
+  };
+  auto& tiles = plan.key_tiles;
+  std::stable_sort(tiles.end() - std::min<ptrdiff_t>(kTail, std::ssize(tiles)), tiles.end(),
+                   [&](const KeyTile& a, const KeyTile& b) { return work(a) > work(b); });
+}
+
 }  // namespace
 
 DecodeSizes decode_capacity(int64_t sequences, int64_t keys) {
@@ -168,6 +183,7 @@ PackedPlan plan_packed(std::span<const PackedSequence> sequences, int32_t head_g
                                 static_cast<int32_t>(plan.key_runs.size()) - first});
     }
   }
+  order_tail(plan);
   return plan;
 }
 
