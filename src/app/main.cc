@@ -1,22 +1,14 @@
 // The program: one file a subcommand; everything else is behind them.
-#include <omp.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <thread>
 
 #include "app/command.h"
 #include "base/error.h"
 #include "base/log.h"
 
 namespace tandem {
-
-void set_num_threads(int64_t threads) {
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  omp_set_num_threads(static_cast<int>(threads > 0 ? threads : std::max<int64_t>(1, cores)));
-}
 
 namespace {
 
