@@ -148,7 +148,7 @@ void odd_logits(Report& report) {
 struct SamplerCase {
   int64_t rows, vocabulary, drawable;
   float scale;
-  enum Kind { kWhole, kNarrowed, kMixed, kTies } kind = kMixed;
+  enum Kind { kWhole, kNarrowed, kMixed, kTies, kUsual } kind = kMixed;
 };
 
 struct SamplerRows {
@@ -175,6 +175,7 @@ SamplerRows make_rows(const SamplerCase& c) {
       if (r % 5 == 2) row.min_p = 0.02;
       if (row.top_k == 0 && row.top_p == 1) row.min_p = 0.05;
     }
+    if (c.kind == SamplerCase::kUsual) row.top_k = r % 2 == 0 ? 20 : 0, row.top_p = 0.95;
     row.greedy = c.kind == SamplerCase::kMixed && r % 6 == 4 ? 1 : 0;
     s.top_k = row.top_k > 0 ? row.top_k : -1, s.top_p = row.top_p, s.min_p = row.min_p, s.greedy = row.greedy != 0;
     out.inverse.push_back(s.greedy ? 1.0f : r % 4 == 2 ? 1.0f / 0.8f : 1.0f);
@@ -193,7 +194,7 @@ SamplerRows make_rows(const SamplerCase& c) {
     row.prompt_id = key.prompt_id, row.sample_index = key.sample_index;
     out.positions.push_back(position);
     out.uniforms.push_back(uniform_for(key, static_cast<uint32_t>(position)));
-    out.narrows = out.narrows || (narrow && !s.greedy);
+    out.narrows = out.narrows || ((narrow || c.kind == SamplerCase::kUsual) && !s.greedy);
     out.rows.push_back(row);
     out.settings.push_back(s);
   }
@@ -367,6 +368,8 @@ std::vector<Case> cases() {
   add("sampler", true, [](Report& r) { sampler(r, {64, 151936, 151669, 3.0f, SamplerCase::kWhole}); });
   add("sampler", true, [](Report& r) { sampler(r, {1024, 151936, 151669, 3.0f, SamplerCase::kNarrowed}); });
   add("sampler", true, [](Report& r) { sampler(r, {128, 151936, 151669, 3.0f, SamplerCase::kNarrowed}); });
+  for (const int64_t rows : {1024, 128})
+    add("sampler", true, [=](Report& r) { sampler(r, {rows, 151936, 151669, 3.0f, SamplerCase::kUsual}); });
   add("sampler", true, [](Report& r) { sampler(r, {12, 262144, 262144, 3.0f, SamplerCase::kTies}); });
   return list;
 }

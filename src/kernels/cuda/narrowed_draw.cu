@@ -166,8 +166,9 @@ __device__ void sort_listed(Shared& s, int n) {
       __syncthreads();
       for (int i = threadIdx.x; i < size; i += kThreads) {
         const int other = i ^ step;
+        if (other < i) continue;
         const unsigned long long a = s.sorted[i], b = s.sorted[other];
-        if (other > i && (a > b) == ((i & run) == 0)) s.sorted[i] = b, s.sorted[other] = a;
+        if ((a > b) == ((i & run) == 0)) s.sorted[i] = b, s.sorted[other] = a;
       }
     }
   }

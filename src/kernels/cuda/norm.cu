@@ -86,6 +86,23 @@ struct Loaded {
   uint4 x[kVectors], dy[kVectors], dx[kVectors];
 };
 
+// Two sums at once, with one barrier a row: `shared` changes with every row.
+struct Sums {
+  float squares, dot;
+};
+template <int kWarps>
+__device__ Sums row_sums(Sums x, Sums* shared) {
+  x = {lanes_sum<kWarp>(x.squares), lanes_sum<kWarp>(x.dot)};
+  if constexpr (kWarps > 1) {
+    if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
+    __syncthreads();
+    x = shared[0];
+#pragma unroll
+    for (int i = 1; i < kWarps; ++i) x = {x.squares + shared[i].squares, x.dot + shared[i].dot};
+  }
+  return x;
+}
+
 // A group of warps walks through its rows, the next one loading while one is worked on, and keeps its part of dweight
 // in registers; the groups of a block add theirs up in order. What was loaded stays packed, for 12 warps to fit on a
 // multiprocessor.
@@ -97,7 +114,7 @@ __global__ void __launch_bounds__(kWarps* kWarp* kRowsPerBlock<kWarps>,
                          const bf16* __restrict__ weight, float eps, int64_t tokens, int64_t hidden,
                          int64_t rows_per_part, bf16* __restrict__ dx_TE, float* __restrict__ parts_PE) {
   constexpr int kGroups = kRowsPerBlock<kWarps>;
-  __shared__ float shared[2][kWarps];
+  __shared__ Sums shared[2][kWarps];
   const Place<kWarps> place;
   const int64_t begin = min(tokens, place.group * rows_per_part), end = min(tokens, begin + rows_per_part);
   const auto load = [&](int64_t token, Loaded& to) {
@@ -131,10 +148,9 @@ __global__ void __launch_bounds__(kWarps* kWarp* kRowsPerBlock<kWarps>,
         dot += dy[e] * w[e] * x[e];
       }
     }
-    squares = row_sum<kWarps>(squares, shared[0]);
-    dot = row_sum<kWarps>(dot, shared[1]);
-    const float scale = 1.0f / static_cast<float>(hidden), inv = __frsqrt_rn(squares * scale + eps);
-    const float pull = -inv * inv * dot * scale;
+    const Sums whole = row_sums<kWarps>({squares, dot}, shared[token % 2]);
+    const float scale = 1.0f / static_cast<float>(hidden), inv = __frsqrt_rn(whole.squares * scale + eps);
+    const float pull = -inv * inv * whole.dot * scale;
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       if (place.at(j) >= hidden) continue;
