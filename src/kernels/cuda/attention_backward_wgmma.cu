@@ -7,6 +7,8 @@
 #include "kernels/cuda/attention_publisher.cuh"
 #include "kernels/cuda/attention_wgmma.cuh"
 
+#pragma nv_diag_suppress 177  // passes for other chips leave the kernels empty, and what they call unused
+
 namespace tandem::cuda {
 namespace {
 
@@ -187,13 +189,16 @@ __device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory
       uint32_t weights[16], gradients[16];
       barrier_wait(memory.step_full(s), (n / kStages) & 1);
       const int position = read_int(memory.position(s)), distance = position - (work.pos + row);
+      turn_wait(1 + warpgroup);
       if (position + kStep <= work.pos + warpgroup * 64) {  // none of these queries sees these keys
+        turn_pass(2 - warpgroup);
         if (lane == 0) barrier_arrive(memory.step_empty(s));
         continue;
       }
       wgmma_fence();
       issue_abt<D>(sc, keys, memory.step(s, 0));
       issue_abt<D>(dp, values, memory.step(s, 1));
+      turn_pass(2 - warpgroup);
       wgmma_wait<1>();
       wgmma_pin(sc);
       weights_by_column(sc, stats + s * kStep, scale_log2, distance, t);
@@ -293,9 +298,11 @@ __device__ __forceinline__ void sum_for_queries(const BackwardArgs& a, const Mem
       float sc[32], dp[32];
       uint32_t gradients[16];
       barrier_wait(memory.step_full(s), (n / kStages) & 1);
+      turn_wait(1 + warpgroup);
       wgmma_fence();
       issue_abt<D>(sc, queries, memory.step(s, 0));
       issue_abt<D>(dp, douts, memory.step(s, 1));
+      turn_pass(2 - warpgroup);
       wgmma_wait<0>();
       wgmma_pin(sc);
       wgmma_pin(dp);
@@ -339,10 +346,13 @@ __global__ void __launch_bounds__(kThreads, 1) backward_kernel(const __grid_cons
       load_for_queries<D, kPass == Pass::kQueryPairs>(a, memory);
   } else {
     raise_registers<232>();
+    // The warpgroups take turns at issuing products, so that one's arithmetic meets the other's products.
+    if (warpgroup == 0) turn_pass(1);
     if constexpr (kPass == Pass::kKeys)
       sum_for_keys<D>(a, memory, stats, warpgroup);
     else
       sum_for_queries<D, kPass == Pass::kQueryPairs>(a, memory, stats, warpgroup);
+    if (warpgroup == 0) turn_wait(1);  // absorbs the last pass
   }
 #endif
 }

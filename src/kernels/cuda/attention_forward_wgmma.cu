@@ -7,6 +7,8 @@
 #include "kernels/cuda/attention_publisher.cuh"
 #include "kernels/cuda/attention_wgmma.cuh"
 
+#pragma nv_diag_suppress 177  // passes for other chips leave the kernels empty, and what they call unused
+
 namespace tandem::cuda {
 namespace {
 
