@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "cuda/attention_harness.cuh"
+#include "attention_harness.cuh"
 #include "kernels/cuda/attention.h"
 
 namespace tandem::cuda::test {

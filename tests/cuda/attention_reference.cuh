@@ -1,7 +1,7 @@
 // Attention and its gradients in float64, one thread block per (row, head), as simply as can be.
 #pragma once
 
-#include "cuda/attention_batch.cuh"
+#include "attention_batch.cuh"
 
 namespace tandem::cuda::test {
 

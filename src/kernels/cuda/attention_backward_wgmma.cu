@@ -7,23 +7,29 @@
 #include "kernels/cuda/attention_publisher.cuh"
 #include "kernels/cuda/attention_wgmma.cuh"
 
+#pragma nv_diag_suppress 177  // passes for other chips leave the kernels empty, and what they call unused
+
 namespace tandem::cuda {
 namespace {
 
-constexpr int kStages = 3, kThreads = 384, kRows = 128;
+constexpr int kThreads = 384, kRows = 128;
 constexpr int kResidentBlock = kRows * 128, kStepBlock = kStep * 128;  // blocks of 64 columns
 
-template <int D>
-struct Memory {  // shared memory of a thread block: what is small first, tiles at multiples of 1024 bytes
+// Shared memory of a thread block: what is small first, tiles at multiples of 1024 bytes. Keys and values stay for all
+// their steps, so the next ones need a second buffer; queries and dout move to registers at once, which leaves more
+// room for steps.
+template <int D, bool kKeys>
+struct Memory {
+  static constexpr int kBuffers = kKeys ? 2 : 1, kStages = kKeys ? 3 : 5;
   static constexpr int kTileBytes = kRows * D * 2, kStepBytes = kStep * D * 2, kStatsBytes = 2 * kRows * 8;
-  static constexpr int kBytes = 3072 + 4 * kTileBytes + 2 * kStages * kStepBytes;
+  static constexpr int kBytes = 3072 + 2 * kBuffers * kTileBytes + 2 * kStages * kStepBytes;
   uint32_t stats, barriers, schedule, resident, stream;
   __device__ __forceinline__ explicit Memory(uint32_t base)
       : stats(base),
         barriers(stats + kStatsBytes),
         schedule(barriers + 128),
         resident(base + 3072),
-        stream(resident + 4 * kTileBytes) {}
+        stream(resident + 2 * kBuffers * kTileBytes) {}
   __device__ __forceinline__ uint32_t tile(int buffer, int which) const {
     return resident + (2 * buffer + which) * kTileBytes;
   }
@@ -35,11 +41,11 @@ struct Memory {  // shared memory of a thread block: what is small first, tiles 
   __device__ __forceinline__ uint32_t step_full(int s) const { return barriers + 32 + s * 16; }
   __device__ __forceinline__ uint32_t step_empty(int s) const { return barriers + 40 + s * 16; }
   __device__ __forceinline__ uint32_t work(int b) const { return schedule + b * 32; }
-  __device__ __forceinline__ uint32_t queue() const { return schedule + 80; }
+  __device__ __forceinline__ uint32_t queue() const { return schedule + 96; }
   __device__ __forceinline__ uint32_t position(int s) const { return schedule + 64 + s * 4; }
   __device__ __forceinline__ void init() const {
-    for (int b = 0; b < 2; ++b) barrier_init(tile_full(b), 4), barrier_init(tile_empty(b), 8);
-    for (int s = 0; s < kStages; ++s) barrier_init(step_full(s), 4), barrier_init(step_empty(s), 8);
+    for (int b = 0; b < kBuffers; ++b) barrier_init(tile_full(b), 128), barrier_init(tile_empty(b), 8);
+    for (int s = 0; s < kStages; ++s) barrier_init(step_full(s), 128), barrier_init(step_empty(s), 8);
     barrier_init_done();
   }
 };
@@ -71,31 +77,32 @@ __device__ __forceinline__ void copy_stats(uint32_t to, const float2* from, bool
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(keep ? 8 : 0) : "memory");
 }
 
-template <int D>
-__device__ __forceinline__ void end_list(const Memory<D>& memory, Publisher& publisher, int number) {
-  publisher.wait_slot(memory.tile_empty(number & 1), ((number >> 1) & 1) ^ 1);
-  if ((threadIdx.x & 127) == 0) Work{0, 0, 0, 0, 0}.write(memory.work(number & 1));
+template <class M>
+__device__ __forceinline__ void end_list(const M& memory, Publisher& publisher, int number) {
+  const int b = number % M::kBuffers;
+  publisher.wait_slot(memory.tile_empty(b), number / M::kBuffers & 1 ^ 1);
+  if ((threadIdx.x & 127) == 0) Work{0, 0, 0, 0, 0}.write(memory.work(b));
   publisher.flush();
-  __syncwarp();
-  if (publisher.lane == 0) barrier_arrive(memory.tile_full(number & 1));
+  barrier_arrive(memory.tile_full(b));
 }
 
 template <int D>
-__device__ __forceinline__ void load_for_keys(const BackwardArgs& a, const Memory<D>& memory) {
+__device__ __forceinline__ void load_for_keys(const BackwardArgs& a, const Memory<D, true>& memory) {
+  constexpr int kBuffers = Memory<D, true>::kBuffers, kStages = Memory<D, true>::kStages;
   const int index_in_group = threadIdx.x & 127;
   const TileThread<D> thread(index_in_group);
-  Publisher publisher{0, static_cast<int>(threadIdx.x & 31)};
+  Publisher publisher;
   const int kv_heads = a.p.shape.kv_heads, group = a.group();
   WorkQueue queue{a.counters, memory.queue(), index_in_group};
   int n = 0, number = 0;
   for (int index = blockIdx.x; index < a.p.num_key_tiles * kv_heads; index = queue.take(), ++number) {
     queue.ask();
     const KeyTile tile = a.p.key_tiles[index / kv_heads];
-    const int kv_head = index % kv_heads, b = number & 1;
+    const int kv_head = index % kv_heads, b = number % kBuffers;
     int steps = 0;
     for (int r = 0; r < tile.num_runs; ++r)
       steps += (__ldg(&a.p.key_runs[tile.first_run + r].count) + kStep - 1) / kStep;
-    publisher.wait_slot(memory.tile_empty(b), ((number >> 1) & 1) ^ 1);
+    publisher.wait_slot(memory.tile_empty(b), ((number / kBuffers) & 1) ^ 1);
     if (index_in_group == 0) Work{tile.row, tile.count, tile.pos, kv_head, steps * group}.write(memory.work(b));
     const int64_t at = tile.row * a.p.kv_stride + kv_head * D;
     load_tile<D, kRows>(thread, a.p.k_TKD + at, a.p.kv_stride, tile.count, memory.tile(b, 0));
@@ -166,17 +173,18 @@ __device__ __forceinline__ void issue_ab(float (&o)[D / 2], const uint32_t (&a)[
 }
 
 template <int D>
-__device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory<D>& memory, const float2* stats,
+__device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory<D, true>& memory, const float2* stats,
                                              int warpgroup) {
+  constexpr int kBuffers = Memory<D, true>::kBuffers, kStages = Memory<D, true>::kStages;
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   const int row = warpgroup * 64 + (threadIdx.x >> 5 & 3) * 16 + g;
   const float scale_log2 = a.p.shape.scale * kLog2e;
   float dk[D / 2], dv[D / 2];
   int n = 0;
   for (int number = 0;; ++number) {
-    const int b = number & 1;
+    const int b = number % kBuffers;
     Work work;
-    barrier_wait(memory.tile_full(b), (number >> 1) & 1);
+    barrier_wait(memory.tile_full(b), (number / kBuffers) & 1);
     work.read(memory.work(b));
     if (work.steps == 0) break;
     const uint32_t keys = memory.tile(b, 0) + warpgroup * 8192, values = memory.tile(b, 1) + warpgroup * 8192;
@@ -187,13 +195,16 @@ __device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory
       uint32_t weights[16], gradients[16];
       barrier_wait(memory.step_full(s), (n / kStages) & 1);
       const int position = read_int(memory.position(s)), distance = position - (work.pos + row);
+      turn_wait(1 + warpgroup);
       if (position + kStep <= work.pos + warpgroup * 64) {  // none of these queries sees these keys
+        turn_pass(2 - warpgroup);
         if (lane == 0) barrier_arrive(memory.step_empty(s));
         continue;
       }
       wgmma_fence();
       issue_abt<D>(sc, keys, memory.step(s, 0));
       issue_abt<D>(dp, values, memory.step(s, 1));
+      turn_pass(2 - warpgroup);
       wgmma_wait<1>();
       wgmma_pin(sc);
       weights_by_column(sc, stats + s * kStep, scale_log2, distance, t);
@@ -208,6 +219,7 @@ __device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory
       wgmma_wait<0>();
       wgmma_pin(dk);
       wgmma_pin(dv);
+      __syncwarp();
       if (lane == 0) barrier_arrive(memory.step_empty(s));
     }
     if (lane == 0) barrier_arrive(memory.tile_empty(b));
@@ -222,10 +234,11 @@ __device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory
 }
 
 template <int D, bool kPair>
-__device__ __forceinline__ void load_for_queries(const BackwardArgs& a, const Memory<D>& memory) {
+__device__ __forceinline__ void load_for_queries(const BackwardArgs& a, const Memory<D, false>& memory) {
+  constexpr int kBuffers = Memory<D, false>::kBuffers, kStages = Memory<D, false>::kStages;
   const int index_in_group = threadIdx.x & 127;
   const TileThread<D> thread(index_in_group);
-  Publisher publisher{0, static_cast<int>(threadIdx.x & 31)};
+  Publisher publisher;
   const int units = kPair ? a.p.shape.heads / 2 : a.p.shape.heads;
   WorkQueue queue{a.counters + 1, memory.queue(), index_in_group};
   int n = 0, number = 0;
@@ -233,9 +246,9 @@ __device__ __forceinline__ void load_for_queries(const BackwardArgs& a, const Me
     queue.ask();
     const QueryTile tile = a.p.query_tiles[index / units];
     const PackedSequence sequence = a.p.sequences[tile.kv];
-    const int head = index % units * (kPair ? 2 : 1), b = number & 1;
+    const int head = index % units * (kPair ? 2 : 1), b = number % kBuffers;
     const int end = tile.pos + tile.count, steps = (end + kStep - 1) / kStep;
-    publisher.wait_slot(memory.tile_empty(b), ((number >> 1) & 1) ^ 1);
+    publisher.wait_slot(memory.tile_empty(b), ((number / kBuffers) & 1) ^ 1);
     if (index_in_group == 0) Work{tile.row, tile.count, tile.pos, head, steps}.write(memory.work(b));
 #pragma unroll 1
     for (int which = 0; which < 2; ++which) {
@@ -268,17 +281,18 @@ __device__ __forceinline__ void load_for_queries(const BackwardArgs& a, const Me
 }
 
 template <int D, bool kPair>
-__device__ __forceinline__ void sum_for_queries(const BackwardArgs& a, const Memory<D>& memory, const float2* stats,
-                                                int warpgroup) {
+__device__ __forceinline__ void sum_for_queries(const BackwardArgs& a, const Memory<D, false>& memory,
+                                                const float2* stats, int warpgroup) {
+  constexpr int kBuffers = Memory<D, false>::kBuffers, kStages = Memory<D, false>::kStages;
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   const int row_in_group = (threadIdx.x >> 5 & 3) * 16 + g, row = kPair ? row_in_group : warpgroup * 64 + row_in_group;
   const float scale_log2 = a.p.shape.scale * kLog2e;
   float dq[D / 2];
   int n = 0;
   for (int number = 0;; ++number) {
-    const int b = number & 1;
+    const int b = number % kBuffers;
     Work work;
-    barrier_wait(memory.tile_full(b), (number >> 1) & 1);
+    barrier_wait(memory.tile_full(b), (number / kBuffers) & 1);
     work.read(memory.work(b));
     if (work.steps == 0) break;
     const int first_row = warpgroup * 64 + (threadIdx.x >> 5 & 3) * 16;
@@ -293,9 +307,11 @@ __device__ __forceinline__ void sum_for_queries(const BackwardArgs& a, const Mem
       float sc[32], dp[32];
       uint32_t gradients[16];
       barrier_wait(memory.step_full(s), (n / kStages) & 1);
+      turn_wait(1 + warpgroup);
       wgmma_fence();
       issue_abt<D>(sc, queries, memory.step(s, 0));
       issue_abt<D>(dp, douts, memory.step(s, 1));
+      turn_pass(2 - warpgroup);
       wgmma_wait<0>();
       wgmma_pin(sc);
       wgmma_pin(dp);
@@ -323,7 +339,7 @@ template <int D, Pass kPass>
 __global__ void __launch_bounds__(kThreads, 1) backward_kernel(const __grid_constant__ BackwardArgs a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t raw[];
-  const Memory<D> memory(shared_address(raw));
+  const Memory<D, kPass == Pass::kKeys> memory(shared_address(raw));
   const auto* stats = reinterpret_cast<const float2*>(raw);
   if (threadIdx.x == 0) {
     if (shared_address(raw) % 1024 != 0) __trap();
@@ -339,10 +355,13 @@ __global__ void __launch_bounds__(kThreads, 1) backward_kernel(const __grid_cons
       load_for_queries<D, kPass == Pass::kQueryPairs>(a, memory);
   } else {
     raise_registers<232>();
+    // The warpgroups take turns at issuing products, so that one's arithmetic meets the other's products.
+    if (warpgroup == 0) turn_pass(1);
     if constexpr (kPass == Pass::kKeys)
       sum_for_keys<D>(a, memory, stats, warpgroup);
     else
       sum_for_queries<D, kPass == Pass::kQueryPairs>(a, memory, stats, warpgroup);
+    if (warpgroup == 0) turn_wait(1);  // absorbs the last pass
   }
 #endif
 }
@@ -350,9 +369,10 @@ __global__ void __launch_bounds__(kThreads, 1) backward_kernel(const __grid_cons
 template <int D, Pass kPass>
 cudaError_t launch(const BackwardArgs& args, int work, const AttentionDevice& device, cudaStream_t stream) {
   const auto kernel = backward_kernel<D, kPass>;
-  const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory<D>::kBytes);
+  constexpr int kBytes = Memory<D, kPass == Pass::kKeys>::kBytes;
+  const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
-  kernel<<<std::min(work, device.multiprocessors), kThreads, Memory<D>::kBytes, stream>>>(args);
+  kernel<<<std::min(work, device.multiprocessors), kThreads, kBytes, stream>>>(args);
   return cudaGetLastError();
 }
 

@@ -7,6 +7,8 @@
 #include "kernels/cuda/attention_publisher.cuh"
 #include "kernels/cuda/attention_wgmma.cuh"
 
+#pragma nv_diag_suppress 177  // passes for other chips leave the kernels empty, and what they call unused
+
 namespace tandem::cuda {
 namespace {
 
@@ -31,10 +33,10 @@ struct Memory {  // shared memory of a thread block
   __device__ __forceinline__ uint32_t v_full(int s) const { return barriers + 48 + s * 32; }
   __device__ __forceinline__ uint32_t v_empty(int s) const { return barriers + 56 + s * 32; }
   __device__ __forceinline__ void init() const {
-    for (int s = 0; s < 2; ++s) barrier_init(q_full(s), 4), barrier_init(q_empty(s), 8);
+    for (int s = 0; s < 2; ++s) barrier_init(q_full(s), 128), barrier_init(q_empty(s), 8);
     for (int s = 0; s < kStages; ++s) {
-      barrier_init(k_full(s), 4), barrier_init(k_empty(s), 8);
-      barrier_init(v_full(s), 4), barrier_init(v_empty(s), 8);
+      barrier_init(k_full(s), 128), barrier_init(k_empty(s), 8);
+      barrier_init(v_full(s), 128), barrier_init(v_empty(s), 8);
     }
     barrier_init_done();
   }
@@ -52,10 +54,10 @@ template <int D, bool kPaged, bool kPair>
 __device__ __forceinline__ void load_tiles(const ForwardArgs& p, const Memory<D>& memory) {
   using Thread = TileThread<D>;
   constexpr int kTileBytes = Memory<D>::kTileBytes;
-  const int index_in_group = threadIdx.x & 127, lane = threadIdx.x & 31;
+  const int index_in_group = threadIdx.x & 127;
   const Thread thread(index_in_group);
   const uint32_t put = thread.offset(kBlockBytes);
-  Publisher publisher{0, lane};
+  Publisher publisher;
   const int units = kPair ? p.shape.heads / 2 : p.shape.heads;
   auto fetch_tile = [&](int i) { return i < p.num_tiles * units ? p.tiles[i / units] : QueryTile{0, 0, 0, 0}; };
   int n = 0, index = blockIdx.x;
@@ -75,8 +77,7 @@ __device__ __forceinline__ void load_tiles(const ForwardArgs& p, const Memory<D>
                    : "memory");
     if (work.done()) {
       publisher.flush();
-      __syncwarp();
-      if (lane == 0) barrier_arrive(memory.q_full(qs));
+      barrier_arrive(memory.q_full(qs));
       return;
     }
     next_sequence = fetch_sequence<kPaged>(p, next_tile);

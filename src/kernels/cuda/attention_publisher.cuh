@@ -7,12 +7,10 @@ namespace tandem::cuda {
 
 // Publishes loads in the order they were issued, one load behind, so that a copy is in flight while the next is issued.
 struct Publisher {
-  uint32_t pending = 0;  // the barrier of loads not yet published
-  int lane;
+  uint32_t pending = 0;  // the barrier of loads not yet published; all 128 threads arrive on it
   __device__ __forceinline__ void publish() {
     fence_for_wgmma();
-    __syncwarp();
-    if (lane == 0) barrier_arrive(pending);
+    barrier_arrive(pending);
     pending = 0;
   }
   __device__ __forceinline__ void loaded(uint32_t barrier) {
