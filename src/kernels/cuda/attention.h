@@ -25,7 +25,7 @@ namespace tandem::cuda {
 // Chooses kernels and grid sizes; ask once for the current device. Clearing `wgmma` picks the mma.sync kernels.
 struct AttentionDevice {
   int32_t multiprocessors;
-  bool wgmma;  // compute capability 9.0
+  bool wgmma;  // compute capability 9.0, and this library holds code for it
 };
 cudaError_t attention_device(AttentionDevice& device);
 

@@ -363,6 +363,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_kernel(const __grid_cons
       sum_for_queries<D, kPass == Pass::kQueryPairs>(a, memory, stats, warpgroup);
     if (warpgroup == 0) turn_wait(1);  // absorbs the last pass
   }
+#else
+  __trap();
 #endif
 }
 

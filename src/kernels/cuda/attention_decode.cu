@@ -313,17 +313,4 @@ cudaError_t decode_attention(const DecodeAttention& args, const AttentionDevice&
   return args.shape.head_dim == 128 ? launch<128>(args, device, stream) : launch<64>(args, device, stream);
 }
 
-cudaError_t attention_device(AttentionDevice& device) {
-  int id = 0, major = 0, minor = 0;
-  cudaError_t error = cudaGetDevice(&id);
-  const auto ask = [&](int& value, cudaDeviceAttr attribute) {
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&value, attribute, id);
-  };
-  ask(device.multiprocessors, cudaDevAttrMultiProcessorCount);
-  ask(major, cudaDevAttrComputeCapabilityMajor);
-  ask(minor, cudaDevAttrComputeCapabilityMinor);
-  device.wgmma = major == 9 && minor == 0;
-  return error;
-}
-
 }  // namespace tandem::cuda

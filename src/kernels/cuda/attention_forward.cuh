@@ -22,6 +22,7 @@ struct ForwardArgs {
 };
 
 cudaError_t forward_wgmma(const ForwardArgs& args, bool paged, const AttentionDevice& device, cudaStream_t stream);
+cudaError_t forward_wgmma_attributes(cudaFuncAttributes& attributes);
 cudaError_t forward_mma(const ForwardArgs& args, bool paged, cudaStream_t stream);
 
 template <int D, bool kPaged>

@@ -144,6 +144,22 @@ cudaError_t forward_mma(const ForwardArgs& args, bool paged, cudaStream_t stream
   return paged ? launch<64, true>(args, stream) : launch<64, false>(args, stream);
 }
 
+cudaError_t attention_device(AttentionDevice& device) {
+  int id = 0, major = 0, minor = 0;
+  cudaError_t error = cudaGetDevice(&id);
+  const auto ask = [&](int& value, cudaDeviceAttr attribute) {
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&value, attribute, id);
+  };
+  ask(device.multiprocessors, cudaDevAttrMultiProcessorCount);
+  ask(major, cudaDevAttrComputeCapabilityMajor);
+  ask(minor, cudaDevAttrComputeCapabilityMinor);
+  // Code made from PTX for other chips holds no wgmma.
+  cudaFuncAttributes attributes{};
+  if (error == cudaSuccess) error = forward_wgmma_attributes(attributes);
+  device.wgmma = major == 9 && minor == 0 && attributes.ptxVersion >= 90;
+  return error;
+}
+
 cudaError_t paged_attention(const PagedAttention& p, const AttentionDevice& device, cudaStream_t stream) {
   const ForwardArgs args{p.shape, p.q_THD, p.q_stride, p.kv,        nullptr,   nullptr,
                          0,       nullptr, p.tiles,    p.num_tiles, p.out_THD, p.logsumexp_TH};

@@ -240,6 +240,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const ForwardArgs 
     raise_registers<232>();
     attend<D, kPair>(p, memory, warpgroup);
   }
+#else
+  __trap();
 #endif
 }
 
@@ -266,6 +268,10 @@ cudaError_t launch(const ForwardArgs& args, bool paged, const AttentionDevice& d
 cudaError_t forward_wgmma(const ForwardArgs& args, bool paged, const AttentionDevice& device, cudaStream_t stream) {
   return args.shape.head_dim == 128 ? launch<128>(args, paged, device, stream)
                                     : launch<64>(args, paged, device, stream);
+}
+
+cudaError_t forward_wgmma_attributes(cudaFuncAttributes& attributes) {
+  return cudaFuncGetAttributes(&attributes, forward_kernel<128, false, true>);
 }
 
 }  // namespace tandem::cuda
