@@ -1,4 +1,7 @@
 // tandem bench: times rollout, a micro-batch and a whole GRPO step on random weights of a config.json's shape.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -18,7 +21,7 @@ struct BenchArguments {
   std::string what, model, device = "cpu";
   int64_t prompts = 16, samples = 8, prompt_tokens = 128, new_tokens = 64, repeats = 1, micro_tokens = 32768;
   int64_t kv_cache_mb = 2048, batched_tokens = 16384, activation_mb = 65536, threads = 0;
-  bool verify = false, distinct_prompts = false;
+  bool verify = false;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -109,7 +112,7 @@ class Bench {
       UpdateStats stats;
       const double seconds = seconds_of([&] {
         stats = trainer.accumulate(samples, gradients);
-        (void)gradients.final_norm_E.to(at::kCPU);  // waits for the device
+        kernels::synchronize(gradients.final_norm_E);
       });
       report("train", seconds, tokens);
     }
@@ -131,7 +134,40 @@ class Bench {
     }
   }
 
+  void memory() const {
+    const auto m = kernels::device_memory(engine_->decoder().weights().embed_VE);
+    fmt::print(R"({{"name": "memory", "peak_allocated_gib": {:.2f}, "peak_reserved_gib": {:.2f}, )"
+               R"("allocated_gib": {:.2f}, "reserved_gib": {:.2f}}})"
+               "\n",
+               m.peak_allocated / kGiB, m.peak_reserved / kGiB, m.allocated / kGiB, m.reserved / kGiB);
+  }
+
  private:
+  static constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+  // What the device can do at best: bytes read and written by a large copy, and a large bf16 product.
+  void ceilings() const {
+    const auto options = engine_->decoder().weights().embed_VE.options();
+    const auto best_of = [&](const at::Tensor& like, auto run) {
+      double best = 1e9;
+      for (int i = 0; i < 8; ++i) {
+        kernels::synchronize(like);
+        best = std::min(best, seconds_of([&] { run(), kernels::synchronize(like); }));
+      }
+      return best;
+    };
+    at::Tensor from = at::empty({int64_t{1} << 30}, options), to = at::empty_like(from);
+    from.normal_();
+    const double copy = best_of(from, [&] { to.copy_(from); });
+    const int64_t n = 8192;
+    at::Tensor a = at::empty({n, n}, options).normal_(), b = at::empty({n, n}, options).normal_(),
+               c = at::empty_like(a);
+    const double product = best_of(a, [&] { at::mm_out(c, a, b); });
+    fmt::print(R"({{"name": "ceilings", "copy_tb_s": {:.3f}, "matmul_tflop_s": {:.0f}}})"
+               "\n",
+               static_cast<double>(2 * from.nbytes()) / copy / 1e12, 2.0 * n * n * n / product / 1e12);
+  }
+
   int64_t vocab() const { return engine_->decoder().config().vocab_size; }
 
   void report(const char* name, double seconds, int64_t tokens) const {
@@ -176,6 +212,7 @@ int run(const BenchArguments& arguments) {
   if (arguments.what == "rollout") bench.rollout();
   if (arguments.what == "train") bench.train();
   if (arguments.what == "step") bench.step();
+  bench.memory();
   return 0;
 }
 

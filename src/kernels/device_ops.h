@@ -7,6 +7,8 @@
 namespace tandem::kernels {
 
 struct DeviceOps {
+  decltype(&kernels::synchronize) synchronize;
+  decltype(&kernels::device_memory) device_memory;
   decltype(&kernels::place) place;
   decltype(&kernels::embedding) embedding;
   decltype(&kernels::embedding_backward) embedding_backward;
@@ -27,6 +29,7 @@ struct DeviceOps {
   decltype(&kernels::target_logprobs) target_logprobs;
   decltype(&kernels::target_logprobs_backward) target_logprobs_backward;
   decltype(&kernels::draw) draw;
+  decltype(&kernels::record_decode) record_decode;
   decltype(&kernels::adamw) adamw;
   decltype(&kernels::sum_of_squares) sum_of_squares;
 };

@@ -13,6 +13,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -25,6 +27,14 @@ at::Tensor empty(at::IntArrayRef shape);
 at::Tensor zeros(at::IntArrayRef shape);
 at::Tensor empty(at::IntArrayRef shape, const at::Tensor& like);
 at::Tensor empty_fp32(at::IntArrayRef shape, const at::Tensor& like);  // on the device of `like`
+
+// Waits until all work on the device of `like` is done.
+void synchronize(const at::Tensor& like);
+// Bytes that tensors hold, and that the allocator holds of the device; at most so far, and now.
+struct DeviceMemory {
+  int64_t allocated = 0, reserved = 0, peak_allocated = 0, peak_reserved = 0;
+};
+DeviceMemory device_memory(const at::Tensor& like);  // zeros on the CPU
 
 struct HeadShape {
   int64_t num_heads, num_kv_heads, head_dim;
@@ -149,6 +159,24 @@ struct Drawn {
   float logprob, entropy;
 };
 void draw(const at::Tensor& logits_RV, int64_t num_drawable, std::span<const DrawRow> rows, std::span<Drawn> out);
+
+// A pass of one token a sequence, from its ids to the drawn tokens, recorded on the device once and replayed: for few
+// sequences, launching a pass costs the host more than computing it takes.
+class DecodeGraph {
+ public:
+  virtual ~DecodeGraph() = default;
+  // `batch`: at most `sequences` spans of one token, in order; one row of `rows` and `out` for each.
+  virtual void replay(const TokenBatch& batch, std::span<const DrawRow> rows, std::span<Drawn> out) = 0;
+};
+struct DecodeGraphShape {
+  HeadShape heads;
+  int64_t sequences, blocks_per_sequence, num_drawable;
+  bool narrowing;  // some row may use top_k, top_p or min_p
+};
+// `pass` makes fp32 logits, one row a token; it is run once as it is and once more to be recorded. What it reads beside
+// the batch must stay where it is.
+std::unique_ptr<DecodeGraph> record_decode(const DecodeGraphShape& shape,
+                                           const std::function<at::Tensor(const PlacedBatch&)>& pass);
 
 // One AdamW update (Loshchilov & Hutter 2019, arXiv:1711.05101) of fp32 weights; decay is decoupled and scaled by lr.
 struct AdamW {

@@ -61,4 +61,9 @@ void draw(const at::Tensor& logits, int64_t num_drawable, std::span<const DrawRo
   device_ops().draw(logits, num_drawable, rows, out);
 }
 
+std::unique_ptr<DecodeGraph> record_decode(const DecodeGraphShape& shape,
+                                           const std::function<at::Tensor(const PlacedBatch&)>& pass) {
+  return device_ops().record_decode(shape, pass);
+}
+
 }  // namespace tandem::kernels

@@ -62,7 +62,10 @@ at::Tensor Decoder::embed(const kernels::PlacedBatch& batch) const {
 }
 
 at::Tensor Decoder::forward(const TokenBatch& batch, std::span<at::Tensor> kv) const {
-  const auto placed = place(batch, KeyLayout::kPaged);
+  return forward(place(batch, KeyLayout::kPaged), kv);
+}
+
+at::Tensor Decoder::forward(const kernels::PlacedBatch& placed, std::span<at::Tensor> kv) const {
   at::Tensor x = embed(placed);
   for (size_t i = 0; i < weights_.layers.size(); ++i) block_forward(weights_.layers[i], placed, x, kv[i], nullptr);
   return x;
@@ -172,8 +175,12 @@ void Decoder::block_backward(const LayerWeights& w, const kernels::PlacedBatch& 
 at::Tensor Decoder::final_norm(const at::Tensor& x, std::span<const int32_t> rows) const {
   at::Tensor chosen = kernels::empty({static_cast<int64_t>(rows.size()), config_.hidden_size}, x);
   kernels::gather_rows(x, rows, chosen);
-  at::Tensor normed = kernels::empty(chosen.sizes(), x);
-  kernels::rms_norm(chosen, weights_.final_norm_E, static_cast<float>(config_.rms_norm_eps), normed);
+  return final_norm(chosen);
+}
+
+at::Tensor Decoder::final_norm(const at::Tensor& x) const {
+  at::Tensor normed = kernels::empty(x.sizes(), x);
+  kernels::rms_norm(x, weights_.final_norm_E, static_cast<float>(config_.rms_norm_eps), normed);
   return normed;
 }
 

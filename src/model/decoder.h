@@ -33,6 +33,7 @@ class Decoder {
   Decoder(ModelConfig config, DecoderWeights weights, int64_t max_positions);
 
   const ModelConfig& config() const { return config_; }
+  kernels::HeadShape heads() const;
   const DecoderWeights& weights() const { return weights_; }
   DecoderWeights& weights() { return weights_; }
   int64_t value_bytes() const { return static_cast<int64_t>(weights_.embed_VE.element_size()); }
@@ -42,6 +43,7 @@ class Decoder {
 
   // Inference through a paged cache, one kv tensor a layer. Returns x_TE, before the final norm.
   at::Tensor forward(const TokenBatch& batch, std::span<at::Tensor> kv) const;
+  at::Tensor forward(const kernels::PlacedBatch& batch, std::span<at::Tensor> kv) const;
 
   // The same without a cache: keys and values live for one block only.
   at::Tensor forward_packed(const TokenBatch& batch) const;
@@ -51,8 +53,9 @@ class Decoder {
   // Consumes `activations` and `dx_TE` (gradient of Activations::x_TE); adds into `gradients`.
   void backward(const TokenBatch& batch, Activations activations, at::Tensor dx_TE, DecoderWeights& gradients) const;
 
-  // The final norm of some rows of x, and the head's fp32 logits for normed rows.
+  // The final norm of some rows of x (or of all), and the head's fp32 logits for normed rows.
   at::Tensor final_norm(const at::Tensor& x_TE, std::span<const int32_t> rows) const;
+  at::Tensor final_norm(const at::Tensor& x_TE) const;
   void logits(const at::Tensor& normed_RE, at::Tensor& logits_RV) const;
   // Adds the gradient of final_norm() into dx_TE and the norm's weight.
   void final_norm_backward(const at::Tensor& dnormed_RE, const at::Tensor& x_TE, std::span<const int32_t> rows,
@@ -62,7 +65,6 @@ class Decoder {
   int64_t activation_floats_per_token(bool keep_all) const;
 
  private:
-  kernels::HeadShape heads() const;
   kernels::QkvTransform transform(const LayerWeights& layer) const;
   kernels::PlacedBatch place(const TokenBatch& batch, kernels::KeyLayout layout) const;
   at::Tensor embed(const kernels::PlacedBatch& batch) const;

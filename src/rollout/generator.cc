@@ -1,6 +1,7 @@
 #include "rollout/generator.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 #include "kernels/parallel_for.h"
@@ -12,6 +13,7 @@ namespace {
 
 using kernels::kKvBlock;
 constexpr int64_t kLogitRows = 64, kDeviceLogitRows = 2048;  // rows of logits held at once
+constexpr int64_t kMaxReplayed = 256;  // sequences; beyond it a pass takes longer than launching it
 
 bool contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -75,9 +77,14 @@ bool Generator::step() {
   std::vector<int32_t> rows;
   std::vector<Draw> draws;
   const TokenBatch batch = make_batch(pass, rows, draws);
-  const at::Tensor x = decoder_.forward(batch, kv_);
-  scheduler_.mark_computed(pass);
-  draw_tokens(decoder_.final_norm(x, rows), draws);
+  if (may_replay(batch, draws)) {
+    scheduler_.mark_computed(pass);
+    replay(batch, draws);
+  } else {
+    const at::Tensor x = decoder_.forward(batch, kv_);
+    scheduler_.mark_computed(pass);
+    draw_tokens(decoder_.final_norm(x, rows), draws);
+  }
   for (Draw& draw : draws) {
     if (draw.sample_index == draw.sequence->sample_index) {
       continue_sequence(*draw.sequence, draw.token);
@@ -156,7 +163,37 @@ void Generator::draw_tokens(const at::Tensor& normed, std::vector<Draw>& draws) 
   }
 }
 
-void Generator::draw_on_device(const at::Tensor& logits, std::span<Draw> draws) const {
+// Few sequences of one token each: the pass is recorded for the next power of two, and replayed.
+bool Generator::may_replay(const TokenBatch& batch, std::span<const Draw> draws) const {
+  const auto count = static_cast<int64_t>(draws.size());
+  return decoder_.on_device() && count <= kMaxReplayed && count == batch.num_tokens() &&
+         draws.size() == batch.attention.spans.size();
+}
+
+void Generator::replay(const TokenBatch& batch, std::span<Draw> draws) {
+  const auto rows = draw_rows(draws);
+  const bool narrowing = std::ranges::any_of(rows, [](const kernels::DrawRow& row) {
+    return !row.greedy && (row.top_k > 0 || row.top_p < 1 || row.min_p > 0);
+  });
+  const auto sequences = static_cast<int64_t>(std::max<uint64_t>(8, std::bit_ceil(draws.size())));
+  auto& graph = graphs_[{sequences, narrowing}];
+  if (!graph) {
+    const int64_t vocab = decoder_.config().vocab_size, blocks = (options_.max_model_len + kKvBlock - 1) / kKvBlock;
+    graph = kernels::record_decode({decoder_.heads(), sequences, blocks, options_.num_drawable, narrowing},
+                                   [&](const kernels::PlacedBatch& placed) {
+                                     const at::Tensor x = decoder_.forward(placed, kv_);
+                                     at::Tensor logits = kernels::empty_fp32({x.size(0), vocab}, x);
+                                     decoder_.logits(decoder_.final_norm(x), logits);
+                                     return logits;
+                                   });
+  }
+  std::vector<kernels::Drawn> drawn(draws.size());
+  graph->replay(batch, rows, drawn);
+  for (size_t i = 0; i < draws.size(); ++i)
+    draws[i].token = checked_draw(drawn[i].id, drawn[i].logprob, drawn[i].entropy);
+}
+
+std::vector<kernels::DrawRow> Generator::draw_rows(std::span<const Draw> draws) {
   std::vector<kernels::DrawRow> rows;
   for (const Draw& draw : draws) {
     const SamplingParams& params = draw.sequence->request->params;
@@ -167,6 +204,11 @@ void Generator::draw_on_device(const at::Tensor& logits, std::span<Draw> draws) 
                     static_cast<int32_t>(params.top_k), params.top_p, params.min_p,
                     barred_ids(params, position + 1 >= params.min_tokens)});
   }
+  return rows;
+}
+
+void Generator::draw_on_device(const at::Tensor& logits, std::span<Draw> draws) const {
+  const auto rows = draw_rows(draws);
   std::vector<kernels::Drawn> drawn(draws.size());
   kernels::draw(logits, options_.num_drawable, rows, drawn);
   for (size_t i = 0; i < draws.size(); ++i)

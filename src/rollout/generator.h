@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -48,6 +49,9 @@ class Generator {
   struct Draw;
   TokenBatch make_batch(std::span<const ScheduledSequence> pass, std::vector<int32_t>& rows,
                         std::vector<Draw>& draws) const;
+  bool may_replay(const TokenBatch& batch, std::span<const Draw> draws) const;
+  void replay(const TokenBatch& batch, std::span<Draw> draws);
+  static std::vector<kernels::DrawRow> draw_rows(std::span<const Draw> draws);
   void draw_on_device(const at::Tensor& logits, std::span<Draw> draws) const;
   void draw_tokens(const at::Tensor& normed_RE, std::vector<Draw>& draws) const;
   void continue_sequence(Sequence& sequence, const DrawnToken& token);
@@ -63,6 +67,7 @@ class Generator {
   BlockManager blocks_;
   Scheduler scheduler_;
   std::vector<at::Tensor> kv_;
+  std::map<std::pair<int64_t, bool>, std::unique_ptr<kernels::DecodeGraph>> graphs_;  // by sequences, narrowing
   GeneratorStats stats_;
 };
 

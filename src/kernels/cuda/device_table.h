@@ -7,6 +7,8 @@ namespace tandem::cuda {
 
 using kernels::PlacedBatch;
 
+void synchronize(const at::Tensor& like);
+kernels::DeviceMemory device_memory(const at::Tensor& like);
 PlacedBatch place(const kernels::TokenBatch& batch, kernels::KeyLayout layout, const kernels::HeadShape& heads,
                   const at::Tensor& like);
 void embedding(const PlacedBatch& batch, const at::Tensor& weight, at::Tensor& out);
@@ -37,6 +39,8 @@ at::Tensor target_logprobs_backward(at::Tensor& logits, std::span<const float> i
                                     std::span<const kernels::TargetSlopes> slopes);
 void draw(const at::Tensor& logits, int64_t num_drawable, std::span<const kernels::DrawRow> rows,
           std::span<kernels::Drawn> out);
+std::unique_ptr<kernels::DecodeGraph> record_decode(const kernels::DecodeGraphShape& shape,
+                                                    const std::function<at::Tensor(const PlacedBatch&)>& pass);
 void adamw(const kernels::AdamW& settings, std::span<const kernels::AdamWTensors> all);
 double sum_of_squares(std::span<const at::Tensor> all);
 

@@ -2,8 +2,8 @@
 #include <array>
 
 #include "kernels/cuda/device_table.h"
+#include "kernels/cuda/draw.h"
 #include "kernels/cuda/head.h"
-#include "kernels/cuda/sampler.h"
 #include "kernels/cuda/torch_args.h"
 
 namespace tandem::cuda {
@@ -80,46 +80,17 @@ void draw(const at::Tensor& logits, int64_t num_drawable, std::span<const kernel
           std::span<kernels::Drawn> out) {
   const int64_t count = logits.size(0);
   check(static_cast<int64_t>(rows.size()) == count, "one draw a row of logits");
-  std::vector<SamplingRow> settings;
-  std::vector<float> inverse;
-  std::vector<int32_t> positions, barred;
-  bool narrowing = false;
-  for (const kernels::DrawRow& row : rows) {
-    check(row.barred.size() <= kMaxBarredIds, "at most 16 ids can end a response on a GPU; use fewer stop_token_ids");
-    SamplingRow& s = settings.emplace_back();
-    s.philox_key = row.philox_key, s.prompt_id = row.prompt_id, s.sample_index = row.sample_index;
-    s.top_p = row.top_p, s.min_p = row.min_p, s.top_k = row.top_k, s.greedy = row.greedy ? 1 : 0;
-    s.num_barred = static_cast<int32_t>(row.barred.size());
-    s.barred_offset = static_cast<int32_t>(barred.size());
-    s.min_tokens = row.barred.empty() ? 0 : row.position + 1;  // the host has decided: barred now or not at all
-    barred.insert(barred.end(), row.barred.begin(), row.barred.end());
-    inverse.push_back(row.inv_temperature);
-    positions.push_back(static_cast<int32_t>(row.position));
-    narrowing |= !row.greedy && (row.top_k > 0 || row.top_p < 1 || row.min_p > 0);
-  }
+  const DrawArrays arrays = draw_arrays(rows);
   Upload upload;
-  const size_t at_rows = upload.add(settings), at_inverse = upload.add(inverse), at_positions = upload.add(positions),
-               at_barred = upload.add(barred);
+  const size_t at_rows = upload.add(arrays.rows), at_inverse = upload.add(arrays.inverse_temperature),
+               at_positions = upload.add(arrays.positions), at_barred = upload.add(arrays.barred);
   const at::Tensor inputs = upload.send();
-  const at::Tensor outputs = at::empty({5, count}, logits.options());  // ids, log-prob, entropy, max, log_sum
-  float* data = single(outputs);
-  const auto workspace = device_bytes(static_cast<int64_t>(sampler_workspace_bytes(count, logits.size(1))));
-  const SamplerInputs in{view(logits),
-                         num_drawable,
-                         at_offset<float>(inputs, at_inverse),
-                         at_offset<SamplingRow>(inputs, at_rows),
-                         at_offset<int32_t>(inputs, at_positions),
-                         barred.empty() ? nullptr : at_offset<int32_t>(inputs, at_barred),
-                         narrowing};
-  const SamplerOutputs result{
-      reinterpret_cast<int32_t*>(data), nullptr, data + count, {data + 3 * count, data + 4 * count, data + 2 * count}};
-  launched(sample(in, result, workspace.data_ptr(), stream()), "sample");
+  const DrawInputs on_device{at_offset<SamplingRow>(inputs, at_rows), at_offset<float>(inputs, at_inverse),
+                             at_offset<int32_t>(inputs, at_positions), at_offset<int32_t>(inputs, at_barred)};
+  const at::Tensor outputs = launch_draw(logits, num_drawable, on_device, arrays.narrowing);
   std::vector<float> host(static_cast<size_t>(3 * count));
-  download(data, std::span(host));
-  for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(&out[i].id, &host[i], sizeof(int32_t));
-    out[i].logprob = host[count + i], out[i].entropy = host[2 * count + i];
-  }
+  download(outputs.data_ptr(), std::span(host));
+  read_drawn(host.data(), count, out);
 }
 
 }  // namespace tandem::cuda

@@ -1,6 +1,8 @@
 #include <ATen/Context.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 
 #include "kernels/cuda/device_table.h"
+#include "kernels/cuda/torch_args.h"
 #include "kernels/device_ops.h"
 
 namespace tandem::cuda {
@@ -15,6 +17,8 @@ void pin_products() {
 }
 
 constexpr kernels::DeviceOps kOps = {
+    .synchronize = &synchronize,
+    .device_memory = &device_memory,
     .place = &place,
     .embedding = &embedding,
     .embedding_backward = &embedding_backward,
@@ -35,11 +39,22 @@ constexpr kernels::DeviceOps kOps = {
     .target_logprobs = &target_logprobs,
     .target_logprobs_backward = &target_logprobs_backward,
     .draw = &draw,
+    .record_decode = &record_decode,
     .adamw = &adamw,
     .sum_of_squares = &sum_of_squares,
 };
 
 }  // namespace
+
+void synchronize(const at::Tensor&) { launched(cudaStreamSynchronize(stream()), "synchronize"); }
+
+kernels::DeviceMemory device_memory(const at::Tensor& like) {
+  using c10::CachingAllocator::StatType;
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(like.device().index());
+  const auto all = static_cast<size_t>(StatType::AGGREGATE);
+  return {stats.allocated_bytes[all].current, stats.reserved_bytes[all].current, stats.allocated_bytes[all].peak,
+          stats.reserved_bytes[all].peak};
+}
 
 extern "C" __attribute__((visibility("default"))) const kernels::DeviceOps* tandem_device_ops() {
   pin_products();
