@@ -29,6 +29,7 @@ def train(folder, endpoint, *more):
     values = {
         "actor_rollout_ref.model.path": "model",
         "data.train_files": "data/train.parquet",
+        "data.val_files": "[]",
         "data.train_batch_size": 4,
         "data.max_prompt_length": 256,
         "data.max_response_length": 8,

@@ -79,7 +79,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 stats["in_flight"] -= 1
 
     def answer(self, body, text):
-        if self.path.startswith("/length"):
+        length = re.match(r"/length(?:-(\d+))?/", self.path)
+        if length:
+            time.sleep(int(length.group(1) or 0) / 1000)
             text = str(len(text) % 7)
         kind, _, rest = text.partition(" ")
         first = (kind, rest) not in seen
