@@ -103,13 +103,15 @@ void ServerReward::serve(Worker& worker) {
     work_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
     --num_idle_;
     if (stopping_) return;
-    Job job = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    try {
-      job.result.set_value(answer(worker, job.request));
-    } catch (...) {
-      job.result.set_exception(std::current_exception());
+    {
+      Job job = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      try {
+        job.result.set_value(answer(worker, job.request));
+      } catch (...) {
+        job.result.set_exception(std::current_exception());
+      }
     }
     lock.lock();
   }
