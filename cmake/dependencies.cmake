@@ -43,3 +43,17 @@ target_link_libraries(tandem_arrow INTERFACE ${tandem_arrow_libraries})
 
 set(tandem_wheel_library_dirs ${tandem_wheels}/torch/lib ${tandem_wheels}/nvidia/cu13/lib ${tandem_wheels}/pyarrow)
 set(CMAKE_BUILD_RPATH ${tandem_wheel_library_dirs})
+
+# cpp-httplib as Debian builds it: a library with OpenSSL in it, which its header must be told. Elsewhere it is a header.
+find_path(TANDEM_HTTPLIB_INCLUDE httplib.h)
+find_library(TANDEM_HTTPLIB cpp-httplib)
+if(NOT TANDEM_HTTPLIB_INCLUDE)
+  message(FATAL_ERROR "cpp-httplib not found. On Debian 12 run ./dev setup, or: apt-get install libcpp-httplib-dev")
+endif()
+add_library(tandem_httplib INTERFACE IMPORTED GLOBAL)
+target_include_directories(tandem_httplib SYSTEM INTERFACE ${TANDEM_HTTPLIB_INCLUDE})
+if(TANDEM_HTTPLIB)
+  find_package(OpenSSL REQUIRED)
+  target_compile_definitions(tandem_httplib INTERFACE CPPHTTPLIB_OPENSSL_SUPPORT)
+  target_link_libraries(tandem_httplib INTERFACE ${TANDEM_HTTPLIB} OpenSSL::SSL OpenSSL::Crypto)
+endif()

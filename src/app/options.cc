@@ -190,6 +190,29 @@ GrpoOptions grpo_options(const Config& config) {
           algorithm.use_kl_in_reward, algorithm.kl_ctrl.kl_coef};
 }
 
+RewardServerOptions server_options(const RewardConfig& reward) {
+  const RewardModelConfig& model = reward.reward_model;
+  RewardServerOptions options;
+  options.endpoint = model.endpoint.value_or("");
+  options.model = model.model_path.value_or("");
+  options.prompt_template = model.prompt_template.value_or("");
+  options.score_regex = model.score_regex.value_or("");
+  options.max_tokens = model.max_tokens;
+  options.request_kwargs = model.request_kwargs.text;
+  if (model.api_key_env) {
+    const char* key = std::getenv(model.api_key_env->c_str());
+    if (key == nullptr || *key == '\0')
+      throw ConfigError("reward.reward_model.api_key_env=" + *model.api_key_env +
+                        ": that environment variable is not set; export the key in it");
+    options.api_key = key;
+  }
+  options.max_concurrent = static_cast<size_t>(model.max_concurrent);
+  options.max_retries = static_cast<size_t>(model.max_retries);
+  options.timeout_seconds = model.timeout;
+  options.sample_timeout_seconds = reward.timeout;
+  return options;
+}
+
 RewardOptions reward_options(const Config& config) {
   const RewardConfig& reward = config.reward;
   RewardOptions options;
@@ -199,6 +222,7 @@ RewardOptions reward_options(const Config& config) {
   options.reward_kwargs = reward.custom_reward_function.reward_kwargs.text;
   options.num_workers = static_cast<size_t>(reward.num_workers);
   options.timeout_seconds = reward.timeout;
+  if (uses_reward_server(reward)) options.server = server_options(reward);
   return options;
 }
 

@@ -87,7 +87,7 @@ fs::path prepare(const QuickstartArguments& a, const fs::path& folder) {
     return folder;
   }
   if (a.data.empty()) throw ConfigError("--task gsm8k needs the data: quickstart --task gsm8k FILE.jsonl, or a folder");
-  Gsm8kOptions options;
+  PrepareOptions options;
   options.local_save_dir = folder;
   if (fs::is_directory(a.data)) {
     options.local_dataset_path = a.data;

@@ -41,6 +41,11 @@ EngineOptions with_progress(EngineOptions options, Progress& progress) {
   return options;
 }
 
+EngineOptions with_early_rewards(EngineOptions options, WorkerGroup<RewardWorker>& reward) {
+  options.on_finished = [&reward](const TrajectoryPtr& trajectory) { reward.worker(0).submit(trajectory); };
+  return options;
+}
+
 void add_seconds(std::vector<Metric>& totals, const Metrics& timing) {
   for (const Metric& metric : timing) {
     const std::string name = metric.name.substr(metric.name.find('/') + 1);
@@ -73,13 +78,15 @@ TrainRun::TrainRun(Config config)
       train_data_(load_data(train_data_options(config_), config_, chat_)),
       total_steps_(total_steps(config_, static_cast<int64_t>(train_data_.size()))),
       store_(std::make_shared<TrajectoryStore>()),
-      actor_(
-          single(std::make_shared<Engine>(
-                     with_progress(engine_options(config_, chat_.special(),
-                                                  optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))),
-                                   progress_),
-                     &chat_.tokenizer(), store_),
-                 {&timer_, &progress_})),
+      actor_(single(
+          std::make_shared<Engine>(
+              with_early_rewards(
+                  with_progress(engine_options(config_, chat_.special(),
+                                               optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))),
+                                progress_),
+                  reward_),
+              &chat_.tokenizer(), store_),
+          {&timer_, &progress_})),
       reward_(single(std::make_shared<RewardWorker>(make_reward(reward_options(config_)), store_, chat_.tokenizer(),
                                                     overlong_options(config_)),
                      {&timer_, &progress_})),
@@ -161,6 +168,7 @@ void TrainRun::finish_step(const StepResult& result, double seconds) {
   Metrics metrics = batch_metrics(result.batch, sizes.response_length, sizes.prompt_length);
   metrics.merge(result.update);
   metrics.merge(actor_.worker(0).last_generation());
+  metrics.merge(reward_.worker(0).last_report());
   metrics.merge(throughput_metrics(result.batch.samples, seconds));
   metrics.set("training/global_step", static_cast<double>(step_));
   metrics.set("training/epoch", static_cast<double>(loader_->state().epoch));

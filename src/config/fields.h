@@ -11,7 +11,7 @@
 
 namespace tandem {
 
-using FieldPointer = std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*,
+using FieldPointer = std::variant<bool*, int64_t*, double*, std::string*, std::optional<bool>*, std::optional<int64_t>*,
                                   std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
                                   std::vector<int64_t>*, std::vector<double>*, JsonText*>;
 

@@ -57,24 +57,67 @@ struct RewardKwargsConfig {
   }
 };
 
+// A server that gives scores over HTTP: vLLM's API.
+struct RewardModelConfig {
+  std::optional<bool> enable;
+  std::optional<std::string> type;
+  std::optional<std::string> endpoint;
+  std::optional<std::string> model_path;
+  std::optional<std::string> prompt_template;
+  std::optional<std::string> score_regex;
+  int64_t max_tokens = 512;
+  JsonText request_kwargs;
+  std::optional<std::string> api_key_env;
+  int64_t max_concurrent = 64;
+  int64_t max_retries = 3;
+  double timeout = 60.0;
+
+  template <class V>
+  void fields(V&& v) {
+    v("enable", enable, "score by this server; null: as soon as type is set");
+    v("type", type, "vllm_api: a server that speaks vLLM's HTTP API; null: none", {"vllm_api"});
+    v("endpoint", endpoint,
+      "its URL; the path chooses what is asked: /classify, /pooling, /score (numbers), /generate, /v1/chat/completions "
+      "(text)");
+    v("model_path", model_path, "the model's name in the requests; null: not sent");
+    v("prompt_template", prompt_template,
+      "what a sample becomes, with {prompt}, {response}, {ground_truth}, {data_source} filled in; null: the "
+      "conversation itself, templated by the server");
+    v("score_regex", score_regex,
+      "finds the score in a text reply: the first group of its last match (ECMAScript); none found is an error");
+    v("max_tokens", max_tokens, "most tokens of a text reply");
+    v("request_kwargs", request_kwargs, "further members of each request's JSON object");
+    v("api_key_env", api_key_env, "environment variable whose value is sent as the bearer token; null: none");
+    v("max_concurrent", max_concurrent, "most requests under way at once");
+    v("max_retries", max_retries, "how often a request is repeated that got no reply, or HTTP 408, 425, 429 or 5xx");
+    v("timeout", timeout, "seconds one request may take; reward.timeout bounds all of a sample's together");
+  }
+};
+
 struct RewardConfig {
   std::optional<std::string> rule;
   int64_t num_workers = 8;
   double timeout = 300.0;
   CustomRewardFunctionConfig custom_reward_function;
+  RewardModelConfig reward_model;
   RewardManagerConfig reward_manager;
   RewardKwargsConfig reward_kwargs;
 
   template <class V>
   void fields(V&& v) {
     v("rule", rule, "score every row by this built-in rule; null: by the row's data_source",
-      {"gsm8k", "gsm8k_flexible", "math", "math_dapo", "countdown", "exact"});
-    v("num_workers", num_workers, "most responses scored at once");
+      {"gsm8k", "gsm8k_flexible", "math", "math_dapo", "countdown", "exact", "format"});
+    v("num_workers", num_workers, "Python processes of a custom_reward_function: most responses it scores at once");
     v("timeout", timeout, "seconds the scoring of one response may take; then the run stops and names the sample");
     v("custom_reward_function", custom_reward_function, "a reward function of your own");
+    v("reward_model", reward_model, "a server that scores responses over HTTP");
     v("reward_manager", reward_manager, "how scores become rewards");
     v("reward_kwargs", reward_kwargs, "settings of the reward manager");
   }
 };
+
+inline bool uses_reward_server(const RewardConfig& reward) {
+  return reward.reward_model.type && reward.reward_model.enable.value_or(true);
+}
 
 }  // namespace tandem

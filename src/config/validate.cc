@@ -178,6 +178,22 @@ void check_rollout(Checker& check, const Config& config) {
   check.between(rollout.tensor_model_parallel_size, 1, 1024, at + "tensor_model_parallel_size");
 }
 
+void check_reward_model(Checker& check, const RewardConfig& reward) {
+  const RewardModelConfig& model = reward.reward_model;
+  const std::string at = "reward.reward_model.";
+  check.require(!model.enable.value_or(false) || model.type, at + "enable",
+                "needs a server that runs the model: set " + at + "type=vllm_api and " + at + "endpoint");
+  check.between(model.max_tokens, 1, kMaxLength, at + "max_tokens");
+  check.between(model.max_concurrent, 1, 4096, at + "max_concurrent");
+  check.between(model.max_retries, 0, 100, at + "max_retries");
+  check.require(std::isfinite(model.timeout) && model.timeout > 0, at + "timeout", "must be above 0 seconds");
+  if (!uses_reward_server(reward)) return;
+  check.require(model.endpoint && !model.endpoint->empty(), at + "endpoint",
+                "is not set: give the server's URL, e.g. http://localhost:8000/classify");
+  check.require(!reward.custom_reward_function.path && !reward.rule, at + "type",
+                "reward.rule or a custom_reward_function is set too: keep one of them");
+}
+
 void check_reward(Checker& check, const Config& config) {
   const RewardConfig& reward = config.reward;
   check.between(reward.num_workers, 1, 10'000, "reward.num_workers");
@@ -186,6 +202,7 @@ void check_reward(Checker& check, const Config& config) {
   check.named(reward.custom_reward_function.name, "reward.custom_reward_function.name");
   check.require(!reward.rule || !reward.custom_reward_function.path, "reward.rule",
                 "a custom_reward_function is set too: keep one of them");
+  check_reward_model(check, reward);
   const OverlongBufferConfig& buffer = reward.reward_kwargs.overlong_buffer_cfg;
   const std::string at = "reward.reward_kwargs.";
   check.between(reward.reward_kwargs.max_resp_len, 1, kMaxLength, at + "max_resp_len");

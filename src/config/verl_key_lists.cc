@@ -43,6 +43,7 @@ constexpr std::string_view kNoRay = "one process on this machine: no Ray";
 constexpr std::string_view kNoCritic = "adv_estimator has no critic";
 constexpr std::string_view kNoMultiTurn = "multi-turn sampling is off";
 constexpr std::string_view kNoProfiler = "timing is always on: see timing_s/* and the trace";
+constexpr std::string_view kOwnServer = "a reward model runs in a server of its own, which is set up there";
 constexpr std::string_view kOwnKernels = "the kernels are Tandem's own, compiled ahead";
 constexpr std::string_view kTextOnly = "prompts are text";
 constexpr std::string_view kNoCode = "models are read from files, not from Python code";
@@ -157,8 +158,19 @@ constexpr AcceptedKey kAccepted[] = {
     {"reward.reward_manager.module.*", "only source=importlib reads it"},
     {"reward.reward_kwargs.overlong_buffer_cfg.log", "the penalty is always in the metrics"},
     {"reward.sandbox_fusion.*", "no rule here runs code"},
-    {"reward.reward_model.*", "no reward model is used"},
-    {"reward_model.*", "no reward model is used"},
+    {"reward.reward_model.enable_resource_pool", kOwnServer},
+    {"reward.reward_model.n_gpus_per_node", kOwnServer},
+    {"reward.reward_model.nnodes", kOwnServer},
+    {"reward.reward_model.rollout.*", kOwnServer},
+    {"reward.reward_model.model.*", kOwnServer},
+    {"reward.reward_model.strategy", kOwnServer},
+    {"reward.reward_model.micro_batch_size*", kOwnServer},
+    {"reward.reward_model.max_length", kOwnServer},
+    {"reward.reward_model.use_dynamic_bsz", kOwnServer},
+    {"reward.reward_model.forward_max_token_len_per_gpu", kOwnServer},
+    {"reward.reward_model.ulysses_sequence_parallel_size", kOwnServer},
+    {"reward.reward_model.launch_reward_fn_async", "rewards are always computed while others are sampled"},
+    {"reward.reward_model.profiler.*", kNoProfiler},
     {"sandbox_fusion.*", "no rule here runs code"},
 
     {"algorithm.kl_ctrl.horizon", "only kl_ctrl.type=adaptive reads it"},
@@ -258,10 +270,6 @@ constexpr RefusedKey kRefused[] = {
      "use naive or dapo; a custom_reward_function may be async and call a server", ""},
     {"reward.reward_manager.source", importlib, "importlib", "use reward.custom_reward_function.path",
      "managers are built in"},
-    {"reward.reward_model.enable", is_true, "true",
-     "reward models are not there yet: call one from a custom_reward_function", "off, as here"},
-    {"reward_model.enable", is_true, "true", "reward models are not there yet: call one from a custom_reward_function",
-     "off, as here"},
     {"reward.sandbox_fusion.url", not_empty, "a URL", "call the sandbox from a custom_reward_function",
      "no rule here runs code"},
 };
@@ -272,6 +280,8 @@ constexpr RenamedKey kRenamed[] = {
     {"reward_model.reward_kwargs.", "reward.reward_kwargs."},
     {"reward_model.num_workers", "reward.num_workers"},
     {"reward_model.sandbox_fusion.", "reward.sandbox_fusion."},
+    {"reward_model.model.path", "reward.reward_model.model_path"},
+    {"reward_model.", "reward.reward_model."},
     {"actor_rollout_ref.actor.grad_clip", "actor_rollout_ref.actor.optim.clip_grad"},
     {"actor_rollout_ref.actor.optim.warmup_style", "actor_rollout_ref.actor.optim.lr_scheduler_type"},
     {"actor_rollout_ref.actor.checkpoint.contents", "actor_rollout_ref.actor.checkpoint.save_contents"},

@@ -200,15 +200,15 @@ std::shared_ptr<arrow::Array> structs(const std::vector<std::shared_ptr<arrow::A
   return arrow::StructArray::Make(children, names).ValueOrDie();
 }
 
-std::shared_ptr<arrow::Array> message_lists(std::span<const PromptRow> rows) {
+std::shared_ptr<arrow::Array> message_lists(std::span<const PromptRow> rows, std::vector<Message> PromptRow::*field) {
   arrow::StringBuilder content, role;
   arrow::Int32Builder offsets;
   int32_t count = 0;
   bool ok = offsets.Append(0).ok();
   for (const PromptRow& row : rows) {
-    for (const Message& message : row.messages)
+    for (const Message& message : row.*field)
       ok = ok && content.Append(message.content).ok() && role.Append(message.role).ok();
-    count += static_cast<int32_t>(row.messages.size());
+    count += static_cast<int32_t>((row.*field).size());
     ok = ok && offsets.Append(count).ok();
   }
   check(ok, "Arrow cannot append messages");
@@ -217,21 +217,25 @@ std::shared_ptr<arrow::Array> message_lists(std::span<const PromptRow> rows) {
 }
 
 std::shared_ptr<arrow::Table> prompt_table(std::span<const PromptRow> rows) {
-  arrow::StringBuilder style;
   arrow::Int64Builder index;
-  for (const PromptRow& row : rows)
-    check(style.Append("rule").ok() && index.Append(row.index).ok(), "Arrow cannot append a row");
+  for (const PromptRow& row : rows) check(index.Append(row.index).ok(), "Arrow cannot append a row");
   const auto reward_model =
-      structs({strings(rows, &PromptRow::ground_truth), style.Finish().ValueOrDie()}, {"ground_truth", "style"});
+      structs({strings(rows, &PromptRow::ground_truth), strings(rows, &PromptRow::style)}, {"ground_truth", "style"});
   const auto extra_info = structs({strings(rows, &PromptRow::answer), index.Finish().ValueOrDie(),
                                    strings(rows, &PromptRow::question), strings(rows, &PromptRow::split)},
                                   {"answer", "index", "question", "split"});
-  const std::vector<std::pair<std::string, std::shared_ptr<arrow::Array>>> columns = {
+  std::vector<std::pair<std::string, std::shared_ptr<arrow::Array>>> columns = {
       {"data_source", strings(rows, &PromptRow::data_source)},
-      {"prompt", message_lists(rows)},
+      {"prompt", message_lists(rows, &PromptRow::messages)},
       {"ability", strings(rows, &PromptRow::ability)},
       {"reward_model", reward_model},
       {"extra_info", extra_info}};
+  if (std::any_of(rows.begin(), rows.end(), [](const PromptRow& row) { return !row.chosen.empty(); })) {
+    columns.emplace_back("chosen", strings(rows, &PromptRow::chosen));
+    columns.emplace_back("rejected", strings(rows, &PromptRow::rejected));
+  }
+  if (std::any_of(rows.begin(), rows.end(), [](const PromptRow& row) { return !row.conversation.empty(); }))
+    columns.emplace_back("messages", message_lists(rows, &PromptRow::conversation));
   std::vector<std::shared_ptr<arrow::Field>> fields;
   std::vector<std::shared_ptr<arrow::Array>> arrays;
   for (const auto& [name, array] : columns) {

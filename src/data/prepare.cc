@@ -1,107 +1,133 @@
 #include "data/prepare.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "data/parquet.h"
-#include "data/table.h"
+#include "data/prepare_rows.h"
 
 namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kGsm8kInstruction = "Let's think step by step and output the final answer after \"####\".";
-
-// The first match of `#### (\-?[0-9\.\,]+)`, commas removed.
-std::optional<std::string> gsm8k_truth(std::string_view answer) {
-  constexpr std::string_view kMarker = "#### ";
-  for (size_t at = answer.find(kMarker); at != answer.npos; at = answer.find(kMarker, at + 1)) {
-    std::string_view rest = answer.substr(at + kMarker.size());
-    const size_t sign = rest.starts_with('-') ? 1 : 0;
-    const size_t end = std::min(rest.find_first_not_of("0123456789.,", sign), rest.size());
-    if (end == sign) continue;
-    std::string number(rest.substr(0, end));
-    std::erase(number, ',');
-    return number;
-  }
-  return std::nullopt;
-}
-
 bool is_table(const fs::path& path) {
   const auto extension = path.extension();
   return extension == ".parquet" || extension == ".jsonl" || extension == ".json";
 }
 
-// One file named after the split, or its shards ("train-00000-of-00002.parquet"), sorted.
+std::vector<fs::path> tables_in(const fs::path& folder) {
+  std::vector<fs::path> tables;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_regular_file() && is_table(entry.path())) tables.push_back(entry.path());
+  return tables;
+}
+
+// One file named after the split, or its shards ("train-00000-of-00002.parquet"), sorted. None where there is none.
 std::vector<fs::path> find_split(const fs::path& folder, const std::string& split) {
   std::vector<fs::path> found, shards;
   for (const fs::path& place : {folder, folder / "main"}) {
     if (!fs::is_directory(place)) continue;
-    for (const auto& entry : fs::directory_iterator(place)) {
-      const std::string name = entry.path().filename().string();
-      if (!entry.is_regular_file() || !is_table(entry.path()) || name.find(split) == name.npos) continue;
-      if (name.find("socratic") != name.npos) continue;  // GSM8K's other edition
-      (name.find("-of-") == name.npos ? found : shards).push_back(entry.path());
+    for (const fs::path& path : tables_in(place)) {
+      const std::string name = path.filename().string();
+      if (name.find(split) == name.npos || name.find("socratic") != name.npos) continue;  // GSM8K's other edition
+      (name.find("-of-") == name.npos ? found : shards).push_back(path);
     }
   }
   std::sort(shards.begin(), shards.end());
-  if (found.empty() && !shards.empty()) return shards;
+  if (found.empty()) return shards;
   if (found.size() == 1 && shards.empty()) return found;
-  if (found.empty())
-    throw IoError(fmt::format("{}: no *{}* file (.parquet, .jsonl, .json); download GSM8K there or name the file",
-                              folder.string(), split));
   throw IoError(fmt::format("{}: several *{}* files; name the one to use", folder.string(), split));
 }
 
-std::vector<fs::path> input_files(const Gsm8kOptions& options, const fs::path& file, const std::string& split) {
-  if (!file.empty()) return {file};
-  if (options.local_dataset_path.empty())
-    throw ConfigError(fmt::format("no {} file given; set local_dataset_path or the file itself", split));
-  return find_split(options.local_dataset_path, split);
+struct Inputs {
+  std::vector<fs::path> train, test;  // no test files: rows are held out
+};
+
+Inputs find_inputs(const PrepareOptions& options) {
+  const fs::path& source = options.local_dataset_path;
+  Inputs inputs;
+  if (!options.train_file.empty()) inputs.train = {options.train_file};
+  if (!options.test_file.empty()) inputs.test = {options.test_file};
+  if (!inputs.train.empty()) return inputs;
+  if (source.empty()) throw ConfigError("no train file given; name a file or folder to read, or the train file itself");
+  if (!fs::is_directory(source)) {
+    inputs.train = {source};
+    return inputs;
+  }
+  inputs.train = find_split(source, "train");
+  if (inputs.test.empty()) inputs.test = find_split(source, "test");
+  if (inputs.train.empty() && inputs.test.size() <= 1) {  // perhaps the only table there is
+    if (const auto tables = tables_in(source); tables.size() == 1) inputs = {tables, {}};
+  }
+  if (inputs.train.empty())
+    throw IoError(fmt::format("{}: no *train* file (.parquet, .jsonl, .json); put the data set there or name the file",
+                              source.string()));
+  return inputs;
 }
 
-std::string text_column(const nlohmann::json& record, const char* key, const fs::path& file, size_t row) {
-  const auto found = record.find(key);
-  if (found == record.end() || !found->is_string())
-    throw DataError(fmt::format("{} row {}: column '{}' is absent or not text; GSM8K has question and answer",
-                                file.string(), row, key));
-  return found->get<std::string>();
-}
-
-std::vector<PromptRow> gsm8k_rows(const std::vector<fs::path>& files, const std::string& split,
-                                  std::vector<DroppedRow>* dropped) {
+std::vector<PromptRow> read_rows(const DatasetReader& reader, const std::vector<fs::path>& files,
+                                 const std::string& split, std::vector<DroppedRow>* dropped) {
   std::vector<PromptRow> rows;
+  const size_t dropped_before = dropped->size();
   int64_t index = 0;  // counts input rows, so that a dropped one does not shift the others
   for (const fs::path& file : files) {
-    read_records(file, {"question", "answer"}, [&](nlohmann::json&& record, size_t row) {
-      const std::string question = text_column(record, "question", file, row);
-      const std::string answer = text_column(record, "answer", file, row);
-      const int64_t at = index++;
-      const auto truth = gsm8k_truth(answer);
-      if (!truth) {
-        dropped->push_back({file, row, "its answer has no number after \"#### \""});
-        return true;
+    read_records(file, reader.columns, [&](nlohmann::json&& record, size_t row) {
+      auto made = reader.row(record);
+      if (auto* usable = std::get_if<PromptRow>(&made)) {
+        usable->split = split;
+        usable->index = index;
+        rows.push_back(std::move(*usable));
+      } else {
+        dropped->push_back({file, row, std::get<Unusable>(made).reason});
       }
-      rows.push_back({"openai/gsm8k",
-                      {{"user", fmt::format("{} {}", question, kGsm8kInstruction)}},
-                      "math",
-                      *truth,
-                      split,
-                      at,
-                      answer,
-                      question});
+      ++index;
       return true;
     });
   }
-  if (rows.empty()) throw DataError(fmt::format("{}: no row can be used", files.front().string()));
-  return rows;
+  if (!rows.empty()) return rows;
+  const std::string why = dropped->size() > dropped_before ? fmt::format("row {}: {}", dropped->at(dropped_before).row,
+                                                                         dropped->at(dropped_before).reason)
+                                                           : "it is empty";
+  throw DataError(fmt::format("{}: no row can be used as {}; {}", files.front().string(), reader.name, why));
+}
+
+// A prompt that comes again would stand in both files.
+void drop_repeated(std::vector<PromptRow>& rows, const fs::path& file, std::vector<DroppedRow>* dropped) {
+  std::set<std::string> seen;
+  std::erase_if(rows, [&](const PromptRow& row) {
+    std::string prompt;
+    for (const Message& message : row.messages) prompt += message.role + '\0' + message.content + '\0';
+    if (seen.insert(std::move(prompt)).second) return false;
+    dropped->push_back({file, static_cast<size_t>(row.index), "its prompt is an earlier row's"});
+    return true;
+  });
+}
+
+// Moves `held_out` of the rows to a test set; both keep the file's order.
+std::vector<PromptRow> hold_out(std::vector<PromptRow>& rows, double held_out, uint64_t seed) {
+  const double wanted =
+      held_out < 1 ? std::max(1.0, std::round(held_out * static_cast<double>(rows.size()))) : held_out;
+  if (!(held_out > 0) || wanted != std::floor(wanted) || wanted >= static_cast<double>(rows.size()))
+    throw ConfigError(fmt::format("held_out is {}; of {} rows it must be a share below 1 or a whole number below {}",
+                                  held_out, rows.size(), rows.size()));
+  Philox random(seed);
+  std::set<size_t> chosen;
+  while (chosen.size() < static_cast<size_t>(wanted)) chosen.insert(random.below(rows.size()));
+  std::vector<PromptRow> train, test;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool is_test = chosen.contains(i);
+    if (is_test) rows[i].split = "test";
+    (is_test ? test : train).push_back(std::move(rows[i]));
+  }
+  rows = std::move(train);
+  return test;
 }
 
 PromptRow arithmetic_row(int a, int b, const std::string& split, int64_t index) {
@@ -135,14 +161,39 @@ PrepareReport write_splits(const fs::path& folder, const std::vector<PromptRow>&
 
 }  // namespace
 
-PrepareReport prepare_gsm8k(const Gsm8kOptions& options) {
+const std::vector<DatasetKind>& dataset_kinds() {
+  static const std::vector<DatasetKind> kinds = [] {
+    std::vector<DatasetKind> made;
+    for (const DatasetReader& reader : dataset_readers()) made.push_back({reader.name, reader.summary});
+    return made;
+  }();
+  return kinds;
+}
+
+PrepareReport prepare_dataset(std::string_view name, const PrepareOptions& options) {
+  const auto& readers = dataset_readers();
+  const auto reader = std::find_if(readers.begin(), readers.end(), [&](const auto& r) { return r.name == name; });
+  if (reader == readers.end()) {
+    std::vector<std::string_view> names;
+    for (const DatasetReader& known : readers) names.push_back(known.name);
+    throw ConfigError(fmt::format("data set '{}' is unknown; known are {}", name, fmt::join(names, ", ")));
+  }
+  const Inputs inputs = find_inputs(options);
   std::vector<DroppedRow> dropped;
-  const auto train = gsm8k_rows(input_files(options, options.train_file, "train"), "train", &dropped);
-  const auto test = gsm8k_rows(input_files(options, options.test_file, "test"), "test", &dropped);
+  auto train = read_rows(*reader, inputs.train, "train", &dropped);
+  std::vector<PromptRow> test;
+  if (inputs.test.empty()) {
+    drop_repeated(train, inputs.train.front(), &dropped);
+    test = hold_out(train, options.held_out, options.seed);
+  } else {
+    test = read_rows(*reader, inputs.test, "test", &dropped);
+  }
   PrepareReport report = write_splits(options.local_save_dir, train, test);
   report.dropped = std::move(dropped);
   return report;
 }
+
+PrepareReport prepare_gsm8k(const PrepareOptions& options) { return prepare_dataset("gsm8k", options); }
 
 PrepareReport prepare_arithmetic(const ArithmeticOptions& options) {
   constexpr size_t kSums = 81;

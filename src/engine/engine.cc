@@ -76,6 +76,7 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
   check(place.size() == prompts.size(), "a prompt stands in the batch twice");
   Generator generator(*decoder_, options, tokenizer_, [&](TrajectoryPtr trajectory, const std::string&) {
     if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
+    if (options_.on_finished) options_.on_finished(trajectory);
     const size_t i = place.at(trajectory->prompt.get()) * static_cast<size_t>(num_samples) + trajectory->sample_index;
     finished[i] = std::move(trajectory);
   });

@@ -33,6 +33,8 @@ struct EngineOptions {
   OptimizerOptions optimizer;
   CheckpointContents save, load;
   std::function<void(int64_t tokens)> on_tokens;  // progress; may be empty
+  // Each response as soon as it is finished, in no fixed order, so that its reward can be begun; may be empty.
+  std::function<void(const TrajectoryPtr&)> on_finished;
 };
 
 class Engine {

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <map>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -37,8 +40,9 @@ class PythonWorker {
 
   ChildProcess process;
   State state = State::kStopped;
-  size_t sample = 0;           // while busy: index of the request
   Clock::time_point deadline;  // while starting or busy
+  RewardRequest request;       // while busy
+  std::promise<RewardResult> result;
 };
 
 namespace {
@@ -72,9 +76,9 @@ std::string request_line(const RewardRequest& request) {
   return line.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }
 
-// Waits until a worker can be read or written, or the next deadline has passed.
-void wait_for_any(const Workers& workers) {
-  std::vector<pollfd> polled;
+// Waits until a worker can be read or written, the next deadline has passed, or `wake_fd` can be read.
+void wait_for_any(const Workers& workers, int wake_fd) {
+  std::vector<pollfd> polled{{wake_fd, POLLIN, 0}};
   auto wake = Clock::time_point::max();
   for (const auto& worker : workers) {
     if (!waits(*worker)) continue;
@@ -84,6 +88,13 @@ void wait_for_any(const Workers& workers) {
   }
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - Clock::now()).count();
   ::poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 60'000)));
+  uint64_t ignored = 0;
+  [[maybe_unused]] const auto got = ::read(wake_fd, &ignored, sizeof(ignored));
+}
+
+void wake(int wake_fd) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto sent = ::write(wake_fd, &one, sizeof(one));
 }
 
 // What a waiting worker has to tell; nothing when it is still at work.
@@ -128,21 +139,37 @@ PythonReward::PythonReward(const RewardOptions& options) : options_(options) {
     throw ConfigError(fmt::format("reward.custom_reward_function.path={} is not a file", options.path.string()));
   if (!options.reward_kwargs.empty() && !json::parse(options.reward_kwargs, nullptr, false).is_object())
     throw ConfigError("reward.custom_reward_function.reward_kwargs must be a JSON object");
-  for (size_t i = 0; i < options.num_workers; ++i) {
-    workers_.push_back(std::make_unique<PythonWorker>());
-    start(workers_.back().get());
-  }
-  const auto is_starting = [](const auto& worker) { return worker->state == State::kStarting; };
-  while (std::any_of(workers_.begin(), workers_.end(), is_starting)) {
-    wait_for_any(workers_);
-    for (const auto& worker : workers_) {
-      if (!is_starting(worker)) continue;
-      if (const auto report = ask(worker.get(), options_)) finish_start(worker.get(), *report, options_);
+  wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_fd_ < 0) throw IoError(fmt::format("cannot make an eventfd: {}", std::strerror(errno)));
+  try {
+    for (size_t i = 0; i < options.num_workers; ++i) {
+      workers_.push_back(std::make_unique<PythonWorker>());
+      start(workers_.back().get());
     }
+    const auto is_starting = [](const auto& worker) { return worker->state == State::kStarting; };
+    while (std::any_of(workers_.begin(), workers_.end(), is_starting)) {
+      wait_for_any(workers_, wake_fd_);
+      for (const auto& worker : workers_) {
+        if (!is_starting(worker)) continue;
+        if (const auto report = ask(worker.get(), options_)) finish_start(worker.get(), *report, options_);
+      }
+    }
+    service_ = std::thread([this] { serve(); });
+  } catch (...) {
+    ::close(wake_fd_);
+    throw;
   }
 }
 
-PythonReward::~PythonReward() = default;
+PythonReward::~PythonReward() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake(wake_fd_);
+  service_.join();
+  ::close(wake_fd_);
+}
 
 void PythonReward::start(PythonWorker* worker) {
   const std::string kwargs = options_.reward_kwargs.empty() ? "{}" : options_.reward_kwargs;
@@ -152,66 +179,89 @@ void PythonReward::start(PythonWorker* worker) {
   worker->deadline = Clock::now() + kStartLimit;
 }
 
-void PythonReward::stop_busy() {
-  for (const auto& worker : workers_) {
-    if (worker->state != State::kBusy) continue;
-    worker->process.stop();
-    worker->state = State::kStopped;
-  }
-}
-
-std::vector<RewardResult> PythonReward::score(std::span<const RewardRequest> requests) {
-  const std::lock_guard lock(mutex_);
+std::future<RewardResult> PythonReward::submit(RewardRequest request) {
+  Job job{std::move(request), {}, {}};
+  auto result = job.result.get_future();
   try {
-    return score_all(requests);
-  } catch (...) {
-    stop_busy();  // their answers belong to nobody now
-    throw;
+    job.line = request_line(job.request);
+  } catch (const DataError&) {
+    job.result.set_exception(std::current_exception());
+    return result;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(job));
+  }
+  wake(wake_fd_);
+  return result;
+}
+
+void PythonReward::serve() {
+  for (;;) {
+    try {
+      {
+        const std::lock_guard lock(mutex_);
+        if (stopping_) return;
+      }
+      give_out();
+      wait_for_any(workers_, wake_fd_);
+      for (const auto& worker : workers_)
+        if (waits(*worker)) take(worker.get());
+    } catch (...) {  // Python cannot be started any more, or the file cannot be loaded
+      fail_all(std::current_exception());
+    }
   }
 }
 
-std::vector<RewardResult> PythonReward::score_all(std::span<const RewardRequest> requests) {
-  std::vector<RewardResult> results(requests.size());
-  std::map<size_t, std::string> failures;  // by request
-  size_t next = 0;
+// Each waiting sample to a process without one; starts as many of the stopped ones as there is work for.
+void PythonReward::give_out() {
   const auto limit =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.timeout_seconds));
-  const auto more = [&] { return next < requests.size() && failures.empty(); };
-  const auto give = [&](PythonWorker* worker) {
-    worker->process.send(request_line(requests[next]));
+  const std::lock_guard lock(mutex_);
+  size_t num_starting = 0;
+  for (const auto& worker : workers_) {
+    if (worker->state == State::kStarting) ++num_starting;
+    if (worker->state != State::kIdle || queue_.empty()) continue;
+    Job job = std::move(queue_.front());
+    queue_.pop_front();
     worker->state = State::kBusy;
-    worker->sample = next++;
     worker->deadline = Clock::now() + limit;
-  };
-  const auto is_busy = [](const auto& worker) { return worker->state == State::kBusy; };
-
-  // After a failure nothing new is given out, but what is under way ends: so the smallest failing request, which is
-  // the one reported, does not depend on timing.
-  while (more() || std::any_of(workers_.begin(), workers_.end(), is_busy)) {
-    for (const auto& worker : workers_) {
-      if (more() && worker->state == State::kStopped) start(worker.get());
-      if (more() && worker->state == State::kIdle) give(worker.get());
-    }
-    wait_for_any(workers_);
-    for (const auto& worker : workers_) {
-      if (!waits(*worker)) continue;
-      const auto report = ask(worker.get(), options_);
-      if (!report) continue;
-      if (worker->state == State::kStarting) {
-        finish_start(worker.get(), *report, options_);
-        continue;
-      }
-      worker->state = report->ended ? State::kStopped : State::kIdle;
-      if (report->answer.contains("error"))
-        failures[worker->sample] = report->answer["error"].get<std::string>();
-      else
-        results[worker->sample] = result_of(report->answer);
-    }
+    worker->request = std::move(job.request);
+    worker->result = std::move(job.result);
+    worker->process.send(std::move(job.line));
   }
-  if (failures.empty()) return results;
-  const auto& [sample, reason] = *failures.begin();
-  throw DataError(fmt::format("reward of {} failed in {} of {}: {}", sample_name(requests[sample]), options_.name,
-                              options_.path.string(), reason));
+  for (const auto& worker : workers_) {
+    if (worker->state != State::kStopped || queue_.size() <= num_starting) continue;
+    start(worker.get());
+    ++num_starting;
+  }
+}
+
+void PythonReward::take(PythonWorker* worker) {
+  const auto report = ask(worker, options_);
+  if (!report) return;
+  if (worker->state == State::kStarting) {
+    worker->state = State::kStopped;
+    finish_start(worker, *report, options_);
+    return;
+  }
+  worker->state = report->ended ? State::kStopped : State::kIdle;
+  if (!report->answer.contains("error")) {
+    worker->result.set_value(result_of(report->answer));
+    return;
+  }
+  worker->result.set_exception(std::make_exception_ptr(
+      DataError(fmt::format("reward of {} failed in {} of {}: {}", sample_name(worker->request), options_.name,
+                            options_.path.string(), report->answer["error"].get<std::string>()))));
+}
+
+void PythonReward::fail_all(const std::exception_ptr& error) {
+  std::deque<Job> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting.swap(queue_);
+  }
+  for (Job& job : waiting) job.result.set_exception(error);
 }
 
 }  // namespace tandem

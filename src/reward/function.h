@@ -5,11 +5,13 @@
 // It is called by keywords, in child processes (TANDEM_PYTHON or python3), one sample each at a time; ground_truth is
 // text as in RewardRequest, extra_info a dict. What it prints goes to stderr. A
 // sample that takes too long, raises, kills its process or returns no finite number becomes a DataError that names the
-// sample and the reason; its process is replaced.
+// sample and the reason; a process that was killed or died is replaced.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "reward/reward.h"
 
@@ -23,16 +25,28 @@ class PythonReward final : public RewardFunction {
   explicit PythonReward(const RewardOptions& options);
   ~PythonReward() override;  // ends the processes and waits for them
 
-  std::vector<RewardResult> score(std::span<const RewardRequest> requests) override;
+  std::future<RewardResult> submit(RewardRequest request) override;
 
  private:
+  struct Job {
+    RewardRequest request;
+    std::string line;  // what its process is sent
+    std::promise<RewardResult> result;
+  };
+
   void start(PythonWorker* worker);
-  void stop_busy();
-  std::vector<RewardResult> score_all(std::span<const RewardRequest> requests);
+  void serve();
+  void give_out();
+  void take(PythonWorker* worker);
+  void fail_all(const std::exception_ptr& error);
 
   const RewardOptions options_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<PythonWorker>> workers_;
+  std::vector<std::unique_ptr<PythonWorker>> workers_;  // of the constructor, then of the service thread
+  std::mutex mutex_;                                    // guards what follows
+  std::deque<Job> queue_;
+  bool stopping_ = false;
+  int wake_fd_ = -1;  // readable when there is something new for the service thread
+  std::thread service_;
 };
 
 }  // namespace tandem

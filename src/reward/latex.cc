@@ -103,35 +103,4 @@ std::string normalize_latex(std::string_view text) {
   return slash_to_fraction(result);
 }
 
-std::optional<Rational> latex_number(std::string_view normalized) {
-  std::string text = replace_all(normalized, "{,}", ",");
-  const bool negative = text.starts_with("-\\");
-  std::string_view rest = text;
-  if (negative) rest.remove_prefix(1);
-  if (!rest.starts_with("\\frac{")) return parse_decimal(rest);
-  const size_t open = kFrac.size(), close = closing_brace(rest, open);
-  if (close == rest.npos || close + 1 >= rest.size() || rest[close + 1] != '{') return std::nullopt;
-  if (closing_brace(rest, close + 1) != rest.size() - 1) return std::nullopt;
-  const auto numerator = parse_decimal(rest.substr(open + 1, close - open - 1));
-  const auto denominator = parse_decimal(rest.substr(close + 2, rest.size() - close - 3));
-  if (!numerator || !denominator) return std::nullopt;
-  auto value = divide(*numerator, *denominator);
-  if (value && negative) value->numerator = -value->numerator;
-  return value;
-}
-
-size_t closing_brace(std::string_view text, size_t open) {
-  int depth = 0;
-  for (size_t i = open; i < text.size(); ++i) {
-    if (text[i] == '\\') {
-      ++i;  // an escaped brace, or the name of a macro
-    } else if (text[i] == '{') {
-      ++depth;
-    } else if (text[i] == '}' && --depth == 0) {
-      return i;
-    }
-  }
-  return text.npos;
-}
-
 }  // namespace tandem

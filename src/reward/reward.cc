@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "reward/function.h"
 #include "reward/rules.h"
+#include "reward/server.h"
 
 namespace tandem {
 namespace {
@@ -29,6 +30,7 @@ constexpr std::array kSourceRules = {
     SourceRule{"math", "math_dapo"},
     SourceRule{"math_dapo_reasoning", "math_dapo"},
     SourceRule{"countdown", "countdown"},
+    SourceRule{"ChilleD/SVAMP", "gsm8k"},
     SourceRule{"tandem/arithmetic", "exact"},
 };
 constexpr std::string_view kAime = "aime";  // a prefix: aime2024, aime_2025 ...
@@ -37,21 +39,35 @@ class RuleReward final : public RewardFunction {
  public:
   explicit RuleReward(std::string rule) : rule_(std::move(rule)) {}
 
-  std::vector<RewardResult> score(std::span<const RewardRequest> requests) override {
-    std::vector<RewardResult> results;
-    results.reserve(requests.size());
-    for (const RewardRequest& request : requests) {
-      results.push_back(score_by_rule(rule_.empty() ? rule_for_data_source(request.data_source) : rule_, request));
-      check_score(results.back().score, request);
+  std::future<RewardResult> submit(RewardRequest request) override {
+    std::promise<RewardResult> result;
+    try {
+      result.set_value(scored(request));
+    } catch (...) {
+      result.set_exception(std::current_exception());
     }
-    return results;
+    return result.get_future();
   }
 
  private:
+  RewardResult scored(const RewardRequest& request) const {
+    RewardResult result = score_by_rule(rule_.empty() ? rule_for_data_source(request.data_source) : rule_, request);
+    check_score(result.score, request);
+    return result;
+  }
+
   const std::string rule_;  // empty: by data_source
 };
 
 }  // namespace
+
+std::vector<RewardResult> RewardFunction::score(std::span<const RewardRequest> requests) {
+  std::vector<std::future<RewardResult>> pending;
+  for (const RewardRequest& request : requests) pending.push_back(submit(request));
+  std::vector<RewardResult> results;
+  for (auto& result : pending) results.push_back(result.get());
+  return results;
+}
 
 std::string sample_name(const RewardRequest& request) {
   return fmt::format("sample {} of prompt {} (data_source '{}')", request.sample_index, request.prompt_id,
@@ -77,6 +93,7 @@ void check_score(double score, const RewardRequest& request) {
 
 std::unique_ptr<RewardFunction> make_reward(const RewardOptions& options) {
   if (!options.path.empty()) return std::make_unique<PythonReward>(options);
+  if (!options.server.endpoint.empty()) return std::make_unique<ServerReward>(options.server);
   const auto names = rule_names();
   if (!options.rule.empty() && std::find(names.begin(), names.end(), options.rule) == names.end())
     throw ConfigError(fmt::format("reward.rule={} is unknown; use one of {}", options.rule, fmt::join(names, ", ")));

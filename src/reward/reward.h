@@ -4,11 +4,16 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "data/types.h"
+#include "observe/metrics.h"
+#include "reward/server_options.h"
 
 namespace tandem {
 
@@ -20,6 +25,7 @@ struct RewardRequest {
   bool finished = true;      // ended by itself (end of text, stop) rather than by the length limit
   uint64_t prompt_id = 0;    // with sample_index: its name in errors
   uint32_t sample_index = 0;
+  std::vector<Message> messages;  // the conversation that was answered
 };
 std::string sample_name(const RewardRequest& request);  // "sample 1 of prompt 17"
 
@@ -31,8 +37,13 @@ struct RewardResult {
 class RewardFunction {
  public:
   virtual ~RewardFunction() = default;
-  // One result a request, in order. Thread-safe. DataError names the sample that could not be scored.
-  virtual std::vector<RewardResult> score(std::span<const RewardRequest> requests) = 0;
+  // Starts scoring a sample. The future holds its result, or the DataError that names it. Thread-safe.
+  virtual std::future<RewardResult> submit(RewardRequest request) = 0;
+  // What it measured of itself since the last call. Thread-safe.
+  virtual Metrics take_metrics() { return {}; }
+
+  // Submits all and waits: one result a request, in order. Throws what the first request that failed gave.
+  std::vector<RewardResult> score(std::span<const RewardRequest> requests);
 };
 
 struct RewardOptions {
@@ -43,8 +54,10 @@ struct RewardOptions {
   std::string reward_kwargs;     // a JSON object passed as keyword arguments; empty means none
   size_t num_workers = 8;        // reward.num_workers: Python processes
   double timeout_seconds = 300;  // for one sample
+  RewardServerOptions server;    // wins over the rules too when its endpoint is set (server.h)
 };
-// ConfigError for an unknown rule, a Python file that cannot be imported or lacks the function.
+// ConfigError for an unknown rule, a Python file that cannot be imported or lacks the function, a server that cannot be
+// used; IoError for one that is not there.
 std::unique_ptr<RewardFunction> make_reward(const RewardOptions& options);
 
 // The rule for a data_source (rules.h); DataError naming it, the known ones and the way out.

@@ -1,24 +1,83 @@
 #include "reward/reward_worker.h"
 
+#include <fmt/format.h>
+
+#include "base/log.h"
+
 namespace tandem {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A wait worth a word: this long, and this share of the time since the last scores.
+constexpr double kStallSeconds = 1.0, kStallShare = 0.1;
+constexpr std::chrono::minutes kQuietAfterWarning{1};
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+}  // namespace
+
+std::future<RewardResult> RewardWorker::start(const Trajectory& trajectory) {
+  const Prompt& prompt = *trajectory.prompt;
+  return function_->submit({prompt.data_source, tokenizer_.decode(trajectory.response_ids), prompt.ground_truth,
+                            prompt.extra_info, trajectory.stop_reason != StopReason::kLength, prompt.id,
+                            trajectory.sample_index, prompt.messages});
+}
+
+void RewardWorker::submit(const TrajectoryPtr& trajectory) {
+  auto result = start(*trajectory);
+  const std::lock_guard lock(mutex_);
+  pending_[trajectory.get()] = {trajectory, std::move(result)};
+}
+
+std::future<RewardResult> RewardWorker::take(const TrajectoryPtr& trajectory) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = pending_.find(trajectory.get());
+    if (found != pending_.end() && found->second.trajectory.lock() == trajectory) {
+      auto result = std::move(found->second.result);
+      pending_.erase(found);
+      return result;
+    }
+  }
+  return start(*trajectory);
+}
 
 ScoredBatch RewardWorker::score(const RolloutBatch& batch) {
-  std::vector<RewardRequest> requests;
-  for (const Sample& sample : batch) {
-    const TrajectoryPtr trajectory = store_->get(sample.handle);
-    const Prompt& prompt = *trajectory->prompt;
-    requests.push_back({prompt.data_source, tokenizer_.decode(trajectory->response_ids), prompt.ground_truth,
-                        prompt.extra_info, sample.stop_reason != StopReason::kLength, prompt.id, sample.sample_index});
-  }
-  const std::vector<RewardResult> results = function_->score(requests);
+  std::vector<std::future<RewardResult>> results;
+  for (const Sample& sample : batch) results.push_back(take(store_->get(sample.handle)));
+  const auto begin = Clock::now();
   ScoredBatch scored{batch, {}};
   for (size_t i = 0; i < batch.size(); ++i) {
+    const RewardResult result = results[i].get();
     Sample& sample = scored.samples[i];
-    sample.score = results[i].score;
+    sample.score = result.score;
     sample.reward = sample.score + overlong_penalty(overlong_, sample.response_length);
-    scored.extras.push_back(results[i].extra);
+    scored.extras.push_back(result.extra);
   }
+  report(seconds_between(begin, Clock::now()));
   return scored;
+}
+
+void RewardWorker::report(double waited) {
+  const auto now = Clock::now();
+  const double since_last = seconds_between(last_end_, now);
+  last_end_ = now;
+  report_ = function_->take_metrics();
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(pending_, [](const auto& entry) { return entry.second.trajectory.expired(); });
+  }
+  if (waited < kStallSeconds || waited < kStallShare * since_last) return;
+  if (last_warning_ && now - *last_warning_ < kQuietAfterWarning) return;
+  last_warning_ = now;
+  const auto p95 = report_.get("reward_server/latency_s/p95");
+  log_warn(
+      fmt::format("the step waited {:.1f} s for rewards, {:.0f} % of its time{}: give the reward function more "
+                  "workers, or the reward server more replicas or reward.reward_model.max_concurrent",
+                  waited, 100 * waited / since_last, p95 ? fmt::format(" (p95 of a request {:.2f} s)", *p95) : ""));
 }
 
 }  // namespace tandem

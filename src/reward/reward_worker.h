@@ -1,7 +1,11 @@
 // The reward role: responses become text, text becomes scores, scores become rewards.
 #pragma once
 
+#include <chrono>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 
 #include "data/trajectory_store.h"
 #include "reward/overlong.h"
@@ -16,6 +20,7 @@ struct ScoredBatch {
   std::vector<std::vector<std::pair<std::string, double>>> extras;
 };
 
+// submit() and score() may be called from different threads.
 class RewardWorker {
  public:
   // `tokenizer` must outlive it.
@@ -23,14 +28,34 @@ class RewardWorker {
                const Tokenizer& tokenizer, const OverlongOptions& overlong)
       : function_(std::move(function)), store_(std::move(store)), tokenizer_(tokenizer), overlong_(overlong) {}
 
+  // Starts scoring a response while others are still being drawn. Optional: score() starts what was not submitted.
+  void submit(const TrajectoryPtr& trajectory);
+
   // Sets score and reward of each sample. DataError as RewardFunction::score.
   ScoredBatch score(const RolloutBatch& batch);
 
+  // What the reward function measured of itself up to the end of the last score().
+  const Metrics& last_report() const { return report_; }
+
  private:
+  struct Pending {
+    std::weak_ptr<const Trajectory> trajectory;  // an expired one was never asked for
+    std::future<RewardResult> result;
+  };
+
+  std::future<RewardResult> start(const Trajectory& trajectory);
+  std::future<RewardResult> take(const TrajectoryPtr& trajectory);
+  void report(double waited);
+
   std::unique_ptr<RewardFunction> function_;
   std::shared_ptr<const TrajectoryStore> store_;
   const Tokenizer& tokenizer_;
   OverlongOptions overlong_;
+  std::mutex mutex_;
+  std::map<const Trajectory*, Pending> pending_;
+  Metrics report_;
+  std::chrono::steady_clock::time_point last_end_ = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> last_warning_;
 };
 
 }  // namespace tandem

@@ -11,8 +11,8 @@
 namespace tandem {
 namespace {
 
-constexpr std::array<std::string_view, 6> kRuleNames = {"gsm8k",     "gsm8k_flexible", "math",
-                                                        "math_dapo", "exact",          "countdown"};
+constexpr std::array<std::string_view, 7> kRuleNames = {"gsm8k", "gsm8k_flexible", "math",  "math_dapo",
+                                                        "exact", "countdown",      "format"};
 
 double equals(const std::optional<std::string>& answer, std::string_view truth) {
   return answer && *answer == truth ? 1 : 0;
@@ -32,7 +32,25 @@ double exact_score(const RewardRequest& request) {
   return request.finished && stripped(request.solution_str) == stripped(request.ground_truth) ? 1 : 0;
 }
 
+double format_score(std::string_view solution) {
+  const std::array<std::string_view, 4> tags = {"<think>", "</think>", "<answer>", "</answer>"};
+  solution = stripped(solution);
+  std::array<size_t, 4> places{};
+  for (size_t i = 0; i < tags.size(); ++i) {
+    places[i] = solution.find(tags[i]);
+    if (places[i] == solution.npos || solution.find(tags[i], places[i] + 1) != solution.npos) return 0;
+  }
+  const auto between = [&](size_t from, size_t to) {  // stripped; nothing where the tags are out of order
+    const size_t begin = places[from] + tags[from].size();
+    return begin <= places[to] ? std::optional(stripped(solution.substr(begin, places[to] - begin))) : std::nullopt;
+  };
+  const auto thought = between(0, 1), gap = between(1, 2), answer = between(2, 3);
+  const bool whole = places[0] == 0 && solution.ends_with(tags[3]);
+  return whole && thought && gap && gap->empty() && answer && !answer->empty() ? 1 : 0;
+}
+
 RewardResult score_by_rule(std::string_view rule, const RewardRequest& request) {
+  if (rule == "format") return {format_score(request.solution_str), {}};
   if (stripped(request.ground_truth).empty())
     throw DataError(fmt::format("{}: the ground truth is empty, rule {} has nothing to compare with; correct the row",
                                 sample_name(request), rule));

@@ -120,6 +120,27 @@ TEST(Validate, OverlongPenalty) {
   expect_refused(at + "enable", with(true, 20, "naive"));
 }
 
+TEST(Validate, RewardServer) {
+  const auto with = [](auto change) {
+    return [change](Config& c) {
+      c.reward.reward_model.type = "vllm_api";
+      c.reward.reward_model.endpoint = "http://judge:8000/classify";
+      change(c.reward);
+    };
+  };
+  const std::string at = "reward.reward_model.";
+  expect_fine(with([](RewardConfig&) {}));
+  expect_fine([](Config& c) { c.reward.reward_model.enable = false; });
+  expect_fine(with([](RewardConfig& r) { r.rule = "gsm8k", r.reward_model.enable = false; }));
+  expect_refused(at + "enable", [](Config& c) { c.reward.reward_model.enable = true; });
+  expect_refused(at + "endpoint", with([](RewardConfig& r) { r.reward_model.endpoint.reset(); }));
+  expect_refused(at + "type", with([](RewardConfig& r) { r.rule = "gsm8k"; }));
+  expect_refused(at + "type", with([](RewardConfig& r) { r.custom_reward_function.path = "my.py"; }));
+  expect_refused(at + "timeout", with([](RewardConfig& r) { r.reward_model.timeout = 0; }));
+  expect_refused(at + "max_retries", with([](RewardConfig& r) { r.reward_model.max_retries = -1; }));
+  expect_refused(at + "max_concurrent", with([](RewardConfig& r) { r.reward_model.max_concurrent = 0; }));
+}
+
 TEST(Validate, RewardAndTrainer) {
   expect_refused("reward.num_workers", [](Config& c) { c.reward.num_workers = 0; });
   expect_refused("reward.timeout", [](Config& c) { c.reward.timeout = 0; });

@@ -116,7 +116,12 @@ const std::vector<Line> kOtherLines = {
     {"algorithm.rollout_correction.rollout_is=token", kA},
     {"data.custom_cls.path=my.py", kR},
     {"custom_reward_function.path=my.py", kH},
-    {"reward.reward_model.enable=True", kR},
+    {"reward.reward_model.enable=True", kH},
+    {"reward_model.enable=False", kH},
+    {"reward_model.type=vllm_api", kH},
+    {"reward_model.model.path=/rm", kH},
+    {"reward.reward_model.rollout.name=vllm", kA},
+    {"reward_model.launch_reward_fn_async=True", kA},
     {"reward_model.reward_manager=dapo", kH},
     {"actor_rollout_ref.actor.grad_clip=1.0", kH},
     {"global_profiler.tool=nsys", kA},
@@ -233,14 +238,20 @@ TEST(VerlKeys, CorrectionIsNeededOnlyUnderFast) {
 
 TEST(VerlKeys, OldNamesReachTheirSuccessors) {
   const std::vector<std::string> overrides = {
-      "actor_rollout_ref.model.path=/m", "custom_reward_function.path=my.py", "actor_rollout_ref.actor.grad_clip=0.5",
-      "actor_rollout_ref.actor.optim.warmup_style=cosine", "reward_model.reward_manager=dapo"};
+      "actor_rollout_ref.model.path=/m",
+      "custom_reward_function.path=my.py",
+      "actor_rollout_ref.actor.grad_clip=0.5",
+      "actor_rollout_ref.actor.optim.warmup_style=cosine",
+      "reward_model.reward_manager=dapo",
+      "reward_model={enable: false, type: vllm_api, endpoint: 'http://judge:8000/classify'}"};
   const Config config = parse_config("custom_reward_function: {name: f}", "", overrides).config;
   EXPECT_EQ(config.reward.custom_reward_function.path, "my.py");
   EXPECT_EQ(config.reward.custom_reward_function.name, "f");
   EXPECT_EQ(config.actor_rollout_ref.actor.optim.clip_grad, 0.5);
   EXPECT_EQ(config.actor_rollout_ref.actor.optim.lr_scheduler_type, "cosine");
   EXPECT_EQ(config.reward.reward_manager.name, "dapo");
+  EXPECT_EQ(config.reward.reward_model.type, "vllm_api");
+  EXPECT_EQ(config.reward.reward_model.endpoint, "http://judge:8000/classify");
 }
 
 TEST(VerlKeys, ManyIdleKeysOfOneRowShareALine) {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "config/load.h"
 #include "data/expect_error.h"
 
 namespace tandem {
@@ -153,6 +154,49 @@ TEST(PythonReward, NamesTheRowWithBadExtraInfo) {
   bad[1].extra_info = "{";
   expect_error<DataError>([&] { reward.score(bad); }, {"prompt 1", "extra_info"});
   EXPECT_EQ(reward.score(requests({"a"})).size(), 1u);
+}
+
+// An existing file and the override line that names it in a verl script, both unchanged.
+TEST(PythonReward, RunsAVerlFileByAVerlOverride) {
+  const std::string file = TANDEM_TEST_DATA "/../reward/verl_style_reward.py";
+  const std::vector<std::string> line = {"custom_reward_function.path=" + file,
+                                         "custom_reward_function.name=compute_score",
+                                         "+custom_reward_function.reward_kwargs.format_score=0.25",
+                                         "reward_model.reward_manager=naive", "actor_rollout_ref.model.path=/m"};
+  const CustomRewardFunctionConfig custom = parse_config("", "", line).config.reward.custom_reward_function;
+  const auto reward = make_reward({.path = custom.path.value_or(""),
+                                   .name = custom.name,
+                                   .reward_kwargs = custom.reward_kwargs.text,
+                                   .num_workers = 2,
+                                   .timeout_seconds = 20});
+  std::vector<RewardRequest> samples(3);
+  for (auto& sample : samples)
+    sample = {.data_source = "my/task", .ground_truth = "42", .extra_info = R"({"index": 5})"};
+  samples[0].solution_str = "So <answer>41</answer>, no: <answer> 42 </answer>";
+  samples[1].solution_str = "<answer>4</answer>";
+  samples[2].solution_str = "42";
+  const auto results = reward->score(samples);
+  EXPECT_EQ(results[0].score, 1);
+  EXPECT_EQ(results[1].score, 0.25);
+  EXPECT_EQ(results[2].score, 0);
+  EXPECT_EQ(results[0].extra,
+            (std::vector<std::pair<std::string, double>>{{"acc", 1}, {"answer_length", 2}, {"index", 5}}));
+  samples[1].data_source = "other";
+  samples[1].sample_index = 3;
+  expect_error<DataError>([&] { reward->score(samples); }, {"sample 3", "NotImplementedError", "verl_style_reward.py"});
+}
+
+TEST(PythonReward, BeginsWithTheSubmission) {
+  const auto flag = std::filesystem::path(testing::TempDir()) / "begun";
+  std::filesystem::remove(flag);
+  PythonReward reward(python("early.py",
+                             "def compute_score(solution_str, **rest):\n"
+                             "    open(solution_str, 'w').close()\n    return 1\n"));
+  auto result = reward.submit(requests({flag.string()})[0]);
+  for (int i = 0; i < 1000 && !std::filesystem::exists(flag); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(std::filesystem::exists(flag));
+  EXPECT_EQ(result.get().score, 1);
 }
 
 TEST(PythonReward, MayBeCalledFromSeveralThreads) {

@@ -24,6 +24,7 @@ TEST(Dispatch, FollowsVerlsTable) {
       {"aime2024", "math_dapo"},
       {"tandem/arithmetic", "exact"},
       {"countdown", "countdown"},
+      {"ChilleD/SVAMP", "gsm8k"},
   };
   for (const auto& [source, rule] : table) EXPECT_EQ(rule_for_data_source(source), rule);
   expect_error<DataError>([] { rule_for_data_source("openai/gsm9k"); },

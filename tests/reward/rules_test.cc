@@ -199,9 +199,24 @@ TEST(Countdown, ChecksNumbersAndValueExactly) {
   expect_error<DataError>([] { score("countdown", "6", "6"); }, {"prompt 0", "no countdown puzzle"});
 }
 
+TEST(Format, WantsThoughtThenAnswerAndNothingElse) {
+  const auto format = [](const std::string& text) { return score("format", text, ""); };
+  EXPECT_EQ(format("<think>2+2</think>\n<answer>4</answer>\n"), 1);
+  EXPECT_EQ(format("<think></think><answer>4</answer>"), 1);
+  EXPECT_EQ(format("<think>2+2</think><answer> </answer>"), 0);
+  EXPECT_EQ(format("<think>2+2</think> so <answer>4</answer>"), 0);
+  EXPECT_EQ(format("Well: <think>2+2</think><answer>4</answer>"), 0);
+  EXPECT_EQ(format("<think>2+2</think><answer>4</answer> Done."), 0);
+  EXPECT_EQ(format("<answer>4</answer><think>2+2</think>"), 0);
+  EXPECT_EQ(format("<think>a</think><think>b</think><answer>4</answer>"), 0);
+  EXPECT_EQ(format("<think>2+2<answer>4</answer></think>"), 0);
+  EXPECT_EQ(format("4"), 0);
+  EXPECT_EQ(format(""), 0);
+}
+
 TEST(Rules, RefuseAnEmptyTruth) {
   for (const std::string_view rule : rule_names())
-    expect_error<DataError>([&] { score(rule, "x", " "); }, {"ground truth is empty"});
+    if (rule != "format") expect_error<DataError>([&] { score(rule, "x", " "); }, {"ground truth is empty"});
   expect_error<ConfigError>([] { score("gsm9k", "x", "1"); }, {"gsm9k", "gsm8k_flexible"});
 }
 

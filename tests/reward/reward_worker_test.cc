@@ -1,0 +1,106 @@
+#include "reward/reward_worker.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "data/expect_error.h"
+
+namespace tandem {
+namespace {
+
+// Scores a response by its length; one that says "bad" cannot be scored. Remembers what it was asked, in order.
+class Lengths final : public RewardFunction {
+ public:
+  explicit Lengths(std::vector<RewardRequest>* asked, std::chrono::milliseconds delay = {})
+      : asked_(asked), delay_(delay) {}
+
+  std::future<RewardResult> submit(RewardRequest request) override {
+    asked_->push_back(request);
+    return std::async(std::launch::async, [request, delay = delay_]() -> RewardResult {
+      std::this_thread::sleep_for(delay);
+      if (request.solution_str == "bad") throw DataError(sample_name(request) + ": bad");
+      return {static_cast<double>(request.solution_str.size()), {{"acc", 1}}};
+    });
+  }
+  Metrics take_metrics() override {
+    Metrics metrics;
+    metrics.set("asked", static_cast<double>(asked_->size()));
+    return metrics;
+  }
+
+ private:
+  std::vector<RewardRequest>* asked_;
+  std::chrono::milliseconds delay_;
+};
+
+class RewardWorkerTest : public testing::Test {
+ protected:
+  TrajectoryPtr draw(const std::string& text, uint32_t index) {
+    auto trajectory = std::make_shared<Trajectory>();
+    trajectory->prompt = prompt_;
+    trajectory->sample_index = index;
+    trajectory->response_ids = tokenizer_.encode(text);
+    trajectory->stop_reason = StopReason::kEndOfText;
+    return trajectory;
+  }
+  Sample sample(const TrajectoryPtr& trajectory) {
+    return {.handle = store_->put(trajectory), .prompt_id = 7, .sample_index = trajectory->sample_index};
+  }
+
+  const Tokenizer tokenizer_ = Tokenizer::from_folder(std::filesystem::path(TANDEM_TEST_DATA) / "text" / "toy");
+  const PromptPtr prompt_ = std::make_shared<Prompt>(
+      Prompt{.id = 7, .messages = {{"user", "Say it."}}, .data_source = "src", .ground_truth = "4"});
+  std::shared_ptr<TrajectoryStore> store_ = std::make_shared<TrajectoryStore>();
+  std::vector<RewardRequest> asked_;
+};
+
+TEST_F(RewardWorkerTest, WhatWasSubmittedIsNotAskedAgain) {
+  RewardWorker reward(std::make_unique<Lengths>(&asked_), store_, tokenizer_, {});
+  const auto a = draw("a", 0), bb = draw("bb", 1), ccc = draw("ccc", 2);
+  reward.submit(ccc);
+  reward.submit(a);
+  const ScoredBatch scored = reward.score({sample(a), sample(bb), sample(ccc)});
+  ASSERT_EQ(scored.samples.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(scored.samples[i].score, i + 1);
+  EXPECT_EQ(scored.extras[2], (std::vector<std::pair<std::string, double>>{{"acc", 1}}));
+  ASSERT_EQ(asked_.size(), 3u);
+  EXPECT_EQ(asked_[0].solution_str, "ccc");
+  EXPECT_EQ(asked_[0].sample_index, 2u);
+  EXPECT_EQ(asked_[0].prompt_id, 7u);
+  EXPECT_EQ(asked_[0].messages.at(0).content, "Say it.");
+  EXPECT_TRUE(asked_[0].finished);
+  EXPECT_EQ(asked_[2].solution_str, "bb");
+  EXPECT_EQ(reward.last_report().get("asked"), 3);
+}
+
+TEST_F(RewardWorkerTest, AnEarlyFailureIsThrownWhenItsSampleIsScored) {
+  RewardWorker reward(std::make_unique<Lengths>(&asked_), store_, tokenizer_, {});
+  const auto bad = draw("bad", 1), fine = draw("fine", 0);
+  reward.submit(bad);
+  EXPECT_EQ(reward.score({sample(fine)}).samples[0].score, 4);
+  expect_error<DataError>([&] { reward.score({sample(fine), sample(bad)}); }, {"sample 1 of prompt 7"});
+}
+
+TEST_F(RewardWorkerTest, ResponsesNobodyAsksForAreForgotten) {
+  RewardWorker reward(std::make_unique<Lengths>(&asked_), store_, tokenizer_, {});
+  for (uint32_t i = 0; i < 3; ++i) reward.submit(draw("dropped", i));
+  const auto kept = draw("kept", 0);
+  EXPECT_EQ(reward.score({sample(kept)}).samples[0].score, 4);
+}
+
+TEST_F(RewardWorkerTest, WarnsOnceWhenTheStepWaits) {
+  RewardWorker reward(std::make_unique<Lengths>(&asked_, std::chrono::milliseconds(1100)), store_, tokenizer_, {});
+  const auto a = draw("a", 0);
+  testing::internal::CaptureStderr();
+  reward.score({sample(a)});
+  reward.score({sample(a)});
+  const std::string told = testing::internal::GetCapturedStderr();
+  const size_t first = told.find("waited 1.1 s for rewards");
+  EXPECT_NE(first, std::string::npos) << told;
+  EXPECT_EQ(told.find("waited", first + 6), std::string::npos) << told;
+}
+
+}  // namespace
+}  // namespace tandem
