@@ -20,12 +20,16 @@ int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples
 
 }  // namespace
 
-std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len) {
-  ModelConfig config = load_model_config(folder);
+void check_model_length(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len) {
   if (max_model_len > config.max_position_embeddings)
     throw ConfigError("prompt and response together may have " + std::to_string(max_model_len) + " tokens, but " +
                       folder.string() + " was made for " + std::to_string(config.max_position_embeddings) +
                       " (max_position_embeddings); lower data.max_prompt_length or data.max_response_length");
+}
+
+std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len) {
+  ModelConfig config = load_model_config(folder);
+  check_model_length(config, folder, max_model_len);
   const WeightFolder files(folder);
   check_tensors(config, files);
   DecoderWeights weights = empty_weights(config);
@@ -47,6 +51,12 @@ RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
 
 RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) {
   return generate_with(prompts, options_.validation_sampling, options_.num_validation_samples);
+}
+
+RolloutBatch Engine::generate_greedy(const std::vector<PromptPtr>& prompts) {
+  SamplingParams greedy = options_.sampling;
+  greedy.temperature = 0;
+  return generate_with(prompts, greedy, 1);
 }
 
 RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
@@ -84,6 +94,7 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
     sample.group = static_cast<uint32_t>(i / static_cast<size_t>(num_samples));
     sample.prompt_length = static_cast<uint32_t>(t->prompt->token_ids.size());
     sample.response_length = static_cast<uint32_t>(t->response_ids.size());
+    sample.trained_length = trained_length(token_mask(*t, {}));
     sample.stop_reason = t->stop_reason;
     sample.mean_entropy = t->mean_entropy;
     sample.handle = store_->put(t);
@@ -101,9 +112,10 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
 Metrics Engine::update_policy(const RolloutBatch& batch) {
   if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer);
   std::vector<TrainingSample> samples;
-  for (const Sample& sample : batch)
-    samples.push_back({store_->get(sample.handle), sample.advantage, store_->ref_logprobs(sample.handle)});
-  Trainer trainer(*decoder_, *optimizer_, options_.trainer);
+  for (const Sample& sample : batch) samples.push_back(training_sample(*store_, sample));
+  TrainerOptions options = options_.trainer;
+  if (options_.exact) options.weights_version = policy_version_;
+  Trainer trainer(*decoder_, *optimizer_, options);
   const UpdateStats stats = trainer.update(samples, options_.on_tokens);
   ++policy_version_;
 
@@ -123,6 +135,15 @@ Metrics Engine::update_policy(const RolloutBatch& batch) {
   metrics.set("actor/optimizer_steps", static_cast<double>(stats.num_optimizer_steps));
   metrics.set("actor/skipped_samples", static_cast<double>(stats.num_skipped_samples));
   return metrics;
+}
+
+void Engine::save(const std::filesystem::path& folder) const {
+  save_model_state(folder / "actor", options_.model_path, *decoder_, optimizer_.get(), policy_version_, options_.save);
+}
+
+void Engine::load(const std::filesystem::path& folder) {
+  const auto version = load_model_state(folder / "actor", *decoder_, options_.optimizer, optimizer_, options_.load);
+  policy_version_ = version.value_or(policy_version_);
 }
 
 }  // namespace tandem

@@ -8,17 +8,14 @@
 #include <memory>
 
 #include "data/trajectory_store.h"
+#include "engine/model_state.h"
 #include "model/decoder.h"
 #include "observe/metrics.h"
 #include "rollout/generator.h"
+#include "train/rollout_correction.h"
 #include "train/trainer.h"
 
 namespace tandem {
-
-// actor.checkpoint.save_contents and load_contents of verl; weights are saved in Hugging Face layout in any case.
-struct CheckpointContents {
-  bool weights = true, optimizer = true, extra = true;  // extra: policy version and optimizer steps
-};
 
 struct EngineOptions {
   std::filesystem::path model_path;
@@ -30,8 +27,15 @@ struct EngineOptions {
   int64_t num_samples = 1, num_validation_samples = 1;  // a prompt
   TrainerOptions trainer;
   OptimizerOptions optimizer;
+  bool exact = true;  // numerics: the trainer computes, bit for bit, the log-probs that were sampled with
+  RolloutCorrectionOptions correction;
   CheckpointContents save, load;
   std::function<void(int64_t tokens)> on_tokens;  // progress; may be empty
+};
+
+struct CorrectedBatch {
+  RolloutBatch samples;  // trained_length without what was rejected
+  Metrics metrics;       // rollout_corr/*
 };
 
 class Engine {
@@ -42,6 +46,16 @@ class Engine {
   // Draws num_samples responses a prompt; samples come back prompt by prompt, group numbers counting them.
   RolloutBatch generate(const std::vector<PromptPtr>& prompts);
   RolloutBatch generate_validation(const std::vector<PromptPtr>& prompts);
+
+  // remax: one greedy response a prompt.
+  RolloutBatch generate_greedy(const std::vector<PromptPtr>& prompts);
+
+  // Rollout correction: sets old_logprobs, importance_weights and mask of each sample's record. Samples that the
+  // present weights drew have old_logprobs equal to those of the sampling, so that nothing is computed for them.
+  CorrectedBatch correct_rollout(const RolloutBatch& batch);
+
+  // optimal_token_baseline: sets sum_squared_probs of each sample's record, by one forward pass.
+  RolloutBatch compute_squared_probs(const RolloutBatch& batch);
 
   // One update on samples whose advantages are set; the policy version grows by one. Samples of a prompt are
   // neighbours.
@@ -68,6 +82,9 @@ class Engine {
   uint64_t policy_version_ = 0;
   Metrics generation_;
 };
+
+// ConfigError where the model was made for shorter sequences.
+void check_model_length(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len);
 
 // A decoder with its weights read from a Hugging Face folder.
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len);

@@ -1,4 +1,5 @@
-// An engine's checkpoint: what it needs to go on as if it had never stopped.
+#include "engine/model_state.h"
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -6,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "engine/engine.h"
 
 namespace tandem {
 namespace {
@@ -51,34 +51,37 @@ void copy_companions(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-void Engine::save(const fs::path& folder) const {
-  const fs::path actor = folder / "actor", model = actor / "huggingface";
+void save_model_state(const fs::path& folder, const fs::path& source_model, const Decoder& decoder,
+                      Optimizer* optimizer, uint64_t version, const CheckpointContents& contents) {
+  const fs::path model = folder / "huggingface";
   fs::create_directories(model);
-  if (options_.save.weights) {
-    save_weights(model, decoder_->config(), decoder_->weights(), DType::kF32);
-    copy_companions(options_.model_path, model);
+  if (contents.weights) {
+    save_weights(model, decoder.config(), decoder.weights(), DType::kF32);
+    copy_companions(source_model, model);
   }
-  if (options_.save.optimizer && optimizer_) save_moments(actor / "optim.safetensors", decoder_->config(), *optimizer_);
-  if (!options_.save.extra) return;
-  const nlohmann::json extra{{"optimizer_steps", optimizer_ ? optimizer_->num_steps() : 0},
-                             {"policy_version", policy_version_}};
-  write_file_atomic(actor / "extra_state.json", extra.dump(2) + "\n");
+  if (contents.optimizer && optimizer != nullptr)
+    save_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
+  if (!contents.extra) return;
+  const nlohmann::json extra{{"optimizer_steps", optimizer != nullptr ? optimizer->num_steps() : 0},
+                             {"policy_version", version}};
+  write_file_atomic(folder / "extra_state.json", extra.dump(2) + "\n");
 }
 
-void Engine::load(const fs::path& folder) {
-  const fs::path actor = folder / "actor";
-  if (options_.load.weights) load_weights(WeightFolder(actor / "huggingface"), decoder_->config(), decoder_->weights());
-  if (!options_.load.extra) return;
-  const fs::path extra_path = actor / "extra_state.json";
+std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decoder, const OptimizerOptions& options,
+                                         std::unique_ptr<Optimizer>& optimizer, const CheckpointContents& contents) {
+  if (contents.weights) load_weights(WeightFolder(folder / "huggingface"), decoder.config(), decoder.weights());
+  if (!contents.extra) return std::nullopt;
+  const fs::path extra_path = folder / "extra_state.json";
   const auto extra = nlohmann::json::parse(read_file(extra_path), nullptr, false);
   if (!extra.is_object() || !extra.contains("optimizer_steps") || !extra.contains("policy_version"))
     throw IoError(extra_path.string() + " is not an engine's state; resume from another checkpoint");
-  policy_version_ = extra["policy_version"].get<uint64_t>();
   const int64_t steps = extra["optimizer_steps"].get<int64_t>();
-  if (steps == 0 || !options_.load.optimizer) return;
-  optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer);
-  load_moments(actor / "optim.safetensors", decoder_->config(), *optimizer_);
-  optimizer_->set_num_steps(steps);
+  if (steps > 0 && contents.optimizer) {
+    optimizer = std::make_unique<Optimizer>(decoder.config(), options);
+    load_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
+    optimizer->set_num_steps(steps);
+  }
+  return extra["policy_version"].get<uint64_t>();
 }
 
 }  // namespace tandem
