@@ -84,7 +84,9 @@ void run(const Work& work) {
   Engine engine(options_for(work), &tokenizer, store);
   const auto rewarded = [&](RolloutBatch batch) {
     for (size_t i = 0; i < batch.size(); ++i) batch[i].reward = static_cast<double>(i % 3);
-    estimate_advantages(batch, AdvantageEstimator::kGrpo);
+    ScoredBatch scored{batch, {}};
+    estimate_advantages(scored, {});
+    batch = scored.samples;
     return batch;
   };
   int64_t new_tokens = work.prompts * work.samples * work.new_tokens, all_tokens = new_tokens;

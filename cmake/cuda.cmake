@@ -39,7 +39,7 @@ endforeach()
 # The library: kernels, what hands them tensors (*_ops.cc), and the planners that need no GPU.
 file(GLOB cuda_ops CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*_ops.cc)
 set(cuda_planners ${CMAKE_SOURCE_DIR}/src/kernels/cuda/attention_plan.cc ${CMAKE_SOURCE_DIR}/src/kernels/id_groups.cc
-  ${CMAKE_SOURCE_DIR}/src/kernels/chunks.cc ${CMAKE_SOURCE_DIR}/src/base/error.cc)
+  ${CMAKE_SOURCE_DIR}/src/kernels/chunks.cc ${CMAKE_SOURCE_DIR}/src/base/error.cc ${CMAKE_SOURCE_DIR}/src/base/rng.cc)
 add_library(tandem_cuda SHARED ${cuda_objects} ${cuda_ops} ${cuda_planners} ${CMAKE_SOURCE_DIR}/src/kernels/cuda/table.cc)
 set_target_properties(tandem_cuda PROPERTIES LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin
   CXX_VISIBILITY_PRESET default)

@@ -13,12 +13,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "kernels/device_ops.h"
 
 namespace tandem {
 namespace {
 
 struct GenerateArguments {
-  std::string model, file, system;
+  std::string model, file, system, device = "auto";
   SamplingParams sampling;
   int64_t num_samples = 1, max_model_len = 2048, kv_cache_mb = 1024, threads = 0;
 };
@@ -27,10 +28,11 @@ class Session {
  public:
   explicit Session(const GenerateArguments& a) : arguments_(a), folder_(resolve_model(a.model)), chat_(folder_) {
     const int64_t longest = std::min(a.max_model_len, load_model_config(folder_).max_position_embeddings);
-    decoder_ = load_decoder(folder_, longest);
+    decoder_ = load_decoder(folder_, longest, kernels::choose_device(a.device));
     options_.max_model_len = longest;
     options_.num_drawable = std::min<int64_t>(decoder_->config().vocab_size, chat_.tokenizer().vocab_size());
-    options_.num_blocks = plan_kv_blocks(decoder_->config(), a.kv_cache_mb << 20, longest, INT64_MAX);
+    options_.num_blocks =
+        plan_kv_blocks(decoder_->config(), a.kv_cache_mb << 20, longest, INT64_MAX, decoder_->value_bytes());
     arguments_.sampling.eos_ids = chat_.special().eos;
   }
 
@@ -163,6 +165,9 @@ void add_generate(CLI::App& app, Action& action) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--kv-cache-mb", a->kv_cache_mb)->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--device", a->device, "auto: a GPU if there is one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   command->add_option("--threads", a->threads, "0: one a core")->capture_default_str();
   command->callback([&action, a] {
     action = [a] {

@@ -11,13 +11,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "kernels/device_ops.h"
 #include "train/trainer.h"
 
 namespace tandem {
 namespace {
 
 struct LogprobsArguments {
-  std::string model, file, path = "train";
+  std::string model, file, path = "train", device = "auto";
   double temperature = 1.0;
   int64_t threads = 0;
 };
@@ -89,7 +90,7 @@ int logprobs(const LogprobsArguments& arguments) {
   const auto sequences = read_sequences(arguments.file, model);
   int64_t longest = 1;
   for (const auto& ids : sequences) longest = std::max(longest, static_cast<int64_t>(ids.size()));
-  const auto decoder = load_decoder(model, longest);
+  const auto decoder = load_decoder(model, longest, kernels::choose_device(arguments.device));
   check_ids(sequences, decoder->config().vocab_size, arguments.file);
   const auto all = arguments.path == "rollout" ? rollout_logprobs(*decoder, sequences, arguments.temperature)
                                                : training_logprobs(*decoder, sequences, arguments.temperature);
@@ -113,6 +114,9 @@ void add_logprobs(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"train", "rollout"}))
       ->capture_default_str();
   command->add_option("--temperature", arguments->temperature, "softmax temperature")->capture_default_str();
+  command->add_option("--device", arguments->device, "auto: a GPU if there is one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   command->add_option("--threads", arguments->threads, "threads; 0: one a core")->capture_default_str();
   command->callback([&action, arguments] { action = [arguments] { return logprobs(*arguments); }; });
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "kernels/device_ops.h"
 
 namespace tandem {
 namespace {
@@ -48,11 +49,35 @@ SamplingParams sampling_base(const Config& config, const SpecialIds& special) {
   return sampling;
 }
 
+PolicyLossOptions policy_loss_options(const Config& config) {
+  const ActorConfig& actor = config.actor_rollout_ref.actor;
+  const DerivedSizes sizes = derived_sizes(config);
+  PolicyLossOptions options;
+  options.clip_low = sizes.clip_low, options.clip_high = sizes.clip_high, options.clip_c = actor.clip_ratio_c;
+  options.tau_pos = actor.tau_pos, options.tau_neg = actor.tau_neg;
+  const PolicyLossConfig& loss = actor.policy_loss;
+  options.clip_cov_ratio = loss.clip_cov_ratio;
+  options.clip_cov_low = loss.clip_cov_lb, options.clip_cov_high = loss.clip_cov_ub;
+  options.kl_cov_ratio = loss.kl_cov_ratio, options.kl_cov_coef = loss.ppo_kl_coef;
+  options.dro_beta = loss.dro_beta.value_or(0);
+  return options;
+}
+
+// The parts of actor.* and critic.* that say how samples are cut into passes.
+template <class Section>
+void set_micro_batches(BatchingOptions& options, const Section& section, int64_t token_limit) {
+  options.shuffle = section.shuffle;
+  options.seed = static_cast<uint64_t>(section.data_loader_seed);
+  options.max_micro_tokens = section.use_dynamic_bsz ? token_limit : INT64_MAX;
+  options.max_micro_samples = section.use_dynamic_bsz ? 0 : section.ppo_micro_batch_size_per_gpu.value_or(1);
+}
+
 TrainerOptions trainer_options(const Config& config) {
   const ActorConfig& actor = config.actor_rollout_ref.actor;
   const DerivedSizes sizes = derived_sizes(config);
   TrainerOptions options;
-  options.clip = {sizes.clip_low, sizes.clip_high, actor.clip_ratio_c};
+  options.policy = &find_policy_loss(actor.policy_loss.loss_mode);
+  options.policy_options = policy_loss_options(config);
   options.aggregation = parse_loss_aggregation(actor.loss_agg_mode);
   options.norm_length = sizes.loss_scale;
   options.entropy_coeff = actor.entropy_coeff;
@@ -61,15 +86,25 @@ TrainerOptions trainer_options(const Config& config) {
   options.kl_type = parse_kl_type(actor.kl_loss_type);
   options.mini_batch_samples = sizes.samples_per_mini_batch;
   options.epochs = actor.ppo_epochs;
-  options.shuffle = actor.shuffle;
-  options.seed = static_cast<uint64_t>(actor.data_loader_seed);
-  if (actor.use_dynamic_bsz) {
-    options.max_micro_tokens = micro_batch_token_limit(config, false);
-  } else {
-    options.max_micro_tokens = INT64_MAX;
-    options.max_micro_samples = actor.ppo_micro_batch_size_per_gpu.value_or(1);
-  }
+  set_micro_batches(options, actor, micro_batch_token_limit(config, false));
   options.may_recompute = config.actor_rollout_ref.model.enable_gradient_checkpointing;
+  return options;
+}
+
+ValueTrainerOptions value_trainer_options(const Config& config) {
+  const CriticConfig& critic = config.critic;
+  const ActorConfig& actor = config.actor_rollout_ref.actor;
+  const DerivedSizes sizes = derived_sizes(config);
+  ValueTrainerOptions options;
+  options.clip_range = critic.cliprange_value;
+  options.aggregation = parse_loss_aggregation(critic.loss_agg_mode.value_or(actor.loss_agg_mode));
+  options.norm_length = sizes.loss_scale;
+  options.mini_batch_samples =
+      critic.ppo_mini_batch_size.value_or(actor.ppo_mini_batch_size) * config.actor_rollout_ref.rollout.n;
+  options.epochs = critic.ppo_epochs.value_or(actor.ppo_epochs);
+  const int64_t limit = critic.ppo_max_token_len_per_gpu.value_or(micro_batch_token_limit(config, false));
+  set_micro_batches(options, critic, std::max(limit, sizes.model_length));
+  options.may_recompute = critic.model.enable_gradient_checkpointing;
   return options;
 }
 
@@ -93,6 +128,13 @@ OptimizerOptions optimizer_options(const OptimConfig& optim, int64_t total_steps
   options.min_lr_ratio = optim.min_lr_ratio;
   options.num_cycles = optim.num_cycles;
   return options;
+}
+
+RolloutCorrectionOptions correction_options(const Config& config) {
+  const RolloutCorrectionConfig& correction = config.algorithm.rollout_correction;
+  return parse_rollout_correction(correction.rollout_is.value_or(""), correction.rollout_is_threshold,
+                                  correction.rollout_is_batch_normalize, correction.rollout_rs.value_or(""),
+                                  correction.rollout_rs_threshold.value_or(""));
 }
 
 DatasetOptions data_options(const DataConfig& data, const std::vector<std::string>& files, int64_t max_samples,
@@ -131,12 +173,16 @@ Config supported(Config config) {
   const auto refuse = [](bool bad, const char* what) {
     if (bad) throw ConfigError(what);
   };
-  refuse(config.trainer.device == "cuda", "trainer.device=cuda: this build runs on the CPU; use trainer.device=auto");
+  const bool gpu = !kernels::choose_device(config.trainer.device).is_cpu();
+  refuse(gpu && needs_critic(config),
+         "algorithm.adv_estimator=gae: the critic runs on the CPU only so far; set trainer.device=cpu, or another "
+         "estimator");
+  refuse(gpu && config.algorithm.adv_estimator == "optimal_token_baseline",
+         "algorithm.adv_estimator=optimal_token_baseline runs on the CPU only so far; set trainer.device=cpu");
   refuse(config.numerics.mode == "fast",
-         "numerics=fast: the CPU's exact kernels are the quickest it has; leave numerics=exact");
+         "numerics=fast: the exact kernels are the quickest there are; leave numerics=exact");
   refuse(config.actor_rollout_ref.rollout.block_size != kernels::kKvBlock,
-         "actor_rollout_ref.rollout.block_size: blocks of the CPU's cache hold 16 tokens; leave it out");
-  refuse(config.algorithm.gamma != 1.0, "algorithm.gamma: no estimator here discounts rewards; leave it at 1");
+         "actor_rollout_ref.rollout.block_size: blocks of the cache hold 16 tokens; leave it out");
   return config;
 }
 
@@ -153,6 +199,8 @@ EngineOptions engine_options(const Config& config, const SpecialIds& special, in
   options.scheduler = {rollout.max_num_seqs, rollout.max_num_batched_tokens, rollout.enable_chunked_prefill};
   options.prefix_caching = rollout.enable_prefix_caching;
   options.kv_cache_bytes = rollout.kv_cache_memory_mb << 20;
+  options.device = kernels::choose_device(config.trainer.device);
+  options.gpu_memory_utilization = rollout.gpu_memory_utilization;
   options.sampling = options.validation_sampling = sampling_base(config, special);
   options.sampling.temperature = rollout.do_sample ? rollout.temperature : 0;
   options.sampling.top_k = rollout.top_k;
@@ -166,6 +214,8 @@ EngineOptions engine_options(const Config& config, const SpecialIds& special, in
   options.num_validation_samples = val.n;
   options.trainer = trainer_options(config);
   options.optimizer = optimizer_options(config.actor_rollout_ref.actor.optim, total_optimizer_steps);
+  options.exact = config.numerics.mode == "exact";
+  options.correction = correction_options(config);
   options.save = contents(config.actor_rollout_ref.actor.checkpoint.save_contents);
   options.load = contents(config.actor_rollout_ref.actor.checkpoint.load_contents);
   return options;
@@ -177,6 +227,7 @@ bool needs_reference(const Config& config) {
 
 ReferenceOptions reference_options(const Config& config) {
   ReferenceOptions options;
+  options.device = kernels::choose_device(config.trainer.device);
   options.model_path = resolve_model(config.actor_rollout_ref.model.path);
   options.max_model_len = derived_sizes(config).model_length;
   options.max_micro_tokens = micro_batch_token_limit(config, false);
@@ -184,10 +235,49 @@ ReferenceOptions reference_options(const Config& config) {
   return options;
 }
 
-GrpoOptions grpo_options(const Config& config) {
+bool needs_critic(const Config& config) { return config.algorithm.adv_estimator == "gae"; }
+
+CriticOptions critic_options(const Config& config, int64_t total_steps) {
+  CriticOptions options;
+  options.model_path = resolve_model(config.critic.model.path.value_or(config.actor_rollout_ref.model.path));
+  options.max_model_len = derived_sizes(config).model_length;
+  options.trainer = value_trainer_options(config);
+  const int64_t samples = derived_sizes(config).samples_per_step, size = options.trainer.mini_batch_samples;
+  options.optimizer =
+      optimizer_options(config.critic.optim, total_steps * ((samples + size - 1) / size) * options.trainer.epochs);
+  options.save = contents(config.critic.checkpoint.save_contents);
+  options.load = contents(config.critic.checkpoint.load_contents);
+  options.seed = static_cast<uint64_t>(config.trainer.seed);
+  return options;
+}
+
+std::optional<TokenAdvantageOptions> token_advantage_options(const Config& config) {
+  const auto estimator = find_token_estimator(config.algorithm.adv_estimator);
+  if (!estimator) return std::nullopt;
+  return TokenAdvantageOptions{*estimator, config.algorithm.gamma, config.algorithm.lam};
+}
+
+ProgramOptions program_options(const Config& config, size_t num_train_prompts) {
   const AlgorithmConfig& algorithm = config.algorithm;
-  return {parse_advantage_estimator(algorithm.adv_estimator, algorithm.norm_adv_by_std_in_grpo),
-          algorithm.use_kl_in_reward, algorithm.kl_ctrl.kl_coef};
+  const FilterGroupsConfig& filter = algorithm.filter_groups;
+  ProgramOptions options;
+  options.collect.prompts_per_step = static_cast<size_t>(config.data.train_batch_size);
+  options.collect.greedy_baseline = algorithm.adv_estimator == "remax";
+  options.collect.filter_groups = filter.enable;
+  options.collect.filter_metric = filter.metric.value_or("seq_reward");
+  options.collect.max_num_gen_batches = filter.max_num_gen_batches;
+  options.collect.num_train_prompts = num_train_prompts;
+  const KlCtrlConfig& kl = algorithm.kl_ctrl;
+  options.kl = {algorithm.use_kl_in_reward, kl.type == "adaptive", kl.kl_coef, kl.target_kl,
+                static_cast<double>(kl.horizon)};
+  const auto estimator = find_advantage_estimator(algorithm.adv_estimator);
+  options.by_token = !estimator;
+  options.advantage = {estimator.value_or(AdvantageEstimator::kGrpo), algorithm.norm_adv_by_std_in_grpo,
+                       algorithm.gdpo_reward_keys, algorithm.gdpo_reward_weights};
+  options.correct_rollout = correction_options(config).enable;
+  options.squared_probs = algorithm.adv_estimator == "optimal_token_baseline";
+  options.critic_warmup = config.trainer.critic_warmup;
+  return options;
 }
 
 RewardServerOptions server_options(const RewardConfig& reward) {

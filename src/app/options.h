@@ -8,7 +8,7 @@
 #include "data/loader.h"
 #include "engine/engine.h"
 #include "engine/reference.h"
-#include "programs/grpo.h"
+#include "programs/program.h"
 #include "reward/overlong.h"
 #include "reward/reward.h"
 
@@ -27,7 +27,11 @@ std::filesystem::path run_folder(const Config& config);
 EngineOptions engine_options(const Config& config, const SpecialIds& special, int64_t total_optimizer_steps);
 ReferenceOptions reference_options(const Config& config);
 bool needs_reference(const Config& config);
-GrpoOptions grpo_options(const Config& config);
+CriticOptions critic_options(const Config& config, int64_t total_steps);  // steps of the run
+bool needs_critic(const Config& config);
+// Nothing where every token of a sample has the same advantage.
+std::optional<TokenAdvantageOptions> token_advantage_options(const Config& config);
+ProgramOptions program_options(const Config& config, size_t num_train_prompts);
 RewardOptions reward_options(const Config& config);
 OverlongOptions overlong_options(const Config& config);
 DatasetOptions train_data_options(const Config& config);

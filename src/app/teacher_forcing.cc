@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/tensor_view.h"
 #include "train/trainer.h"
 
 namespace tandem {
@@ -40,13 +39,15 @@ class PagedReader {
     const at::Tensor x = decoder_.forward(batch, kv_);
     if (rows.empty()) return;
     const int64_t vocab = decoder_.config().vocab_size;
-    at::Tensor logits = kernels::empty({static_cast<int64_t>(rows.size()), vocab});
+    at::Tensor logits = kernels::empty_fp32({static_cast<int64_t>(rows.size()), vocab}, x);
     decoder_.logits(decoder_.final_norm(x, rows), logits);
-    for (size_t r = 0; r < rows.size(); ++r) {
-      const std::span<const float> row(kernels::f32(logits) + r * vocab, static_cast<size_t>(vocab));
-      const auto stats = kernels::row_stats(row, inverse_, false);
-      out.push_back(kernels::logprob(row, ids_[first + r + 1], inverse_, stats));
-    }
+    std::vector<kernels::LogitTarget> targets;
+    for (size_t r = 0; r < rows.size(); ++r) targets.push_back({static_cast<int32_t>(r), ids_[first + r + 1]});
+    const std::vector<float> inverse(rows.size(), inverse_);
+    std::vector<kernels::TargetStats> found(rows.size());
+    kernels::LogitStats stats;
+    kernels::target_logprobs(logits, inverse, targets, false, stats, found);
+    for (const auto& target : found) out.push_back(target.logprob);
   }
 
  private:

@@ -33,10 +33,12 @@ WorkerGroup<Worker> single(std::shared_ptr<Worker> worker, CallObserver observer
 }
 
 int64_t optimizer_steps(const Config& config, int64_t train_rows) {
-  return total_steps(config, train_rows) * derived_sizes(config).optimizer_steps_per_step;
+  const int64_t steps = total_steps(config, train_rows) - config.trainer.critic_warmup;
+  return std::max<int64_t>(1, steps) * derived_sizes(config).optimizer_steps_per_step;
 }
 
-EngineOptions with_progress(EngineOptions options, Progress& progress) {
+template <class Options>
+Options with_progress(Options options, Progress& progress) {
   options.on_tokens = [&progress](int64_t tokens) { progress.advance(tokens); };
   return options;
 }
@@ -67,7 +69,16 @@ void set_aside_earlier_run(const fs::path& folder) {
   log_info("an earlier run's records are now in " + aside.string());
 }
 
+void check_same_vocabulary(const ModelConfig& critic, const ModelConfig& policy) {
+  if (critic.vocab_size == policy.vocab_size) return;
+  throw ConfigError(
+      fmt::format("critic.model.path: a vocabulary of {} ids, but the policy's has {}; the critic reads the "
+                  "policy's tokens: use a model with the same tokenizer",
+                  critic.vocab_size, policy.vocab_size));
+}
+
 fs::path data_state_path(const Checkpoint& checkpoint) { return checkpoint.folder / "data.json"; }
+fs::path program_state_path(const Checkpoint& checkpoint) { return checkpoint.folder / "program.json"; }
 
 }  // namespace
 
@@ -94,13 +105,28 @@ TrainRun::TrainRun(Config config)
                      ? std::make_optional(single(std::make_shared<Reference>(reference_options(config_), store_),
                                                  {&timer_, &progress_}))
                      : std::nullopt),
-      program_(grpo_options(config_), actor_, reward_, reference_ ? &*reference_ : nullptr),
+      critic_(needs_critic(config_) ? std::make_optional(single(
+                                          std::make_shared<Critic>(
+                                              with_progress(critic_options(config_, total_steps_), progress_), store_),
+                                          {&timer_, &progress_}))
+                                    : std::nullopt),
+      program_(make_program(program_options(config_, train_data_.size()), roles())),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
                    static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))) {
   if (!config_.data.val_files.empty()) validation_data_ = load_data(validation_data_options(config_), config_, chat_);
+  if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), actor_.worker(0).decoder().config());
   if (train_data_.num_dropped() > 0)
     log_info(fmt::format("{} of {} training prompts dropped: longer than data.max_prompt_length={}",
                          train_data_.num_dropped(), train_data_.num_rows(), config_.data.max_prompt_length));
+}
+
+Roles TrainRun::roles() {
+  if (const auto options = token_advantage_options(config_))
+    token_advantages_ =
+        single(std::make_shared<TokenAdvantages>(*options, parse_kl_type(config_.algorithm.kl_penalty), store_),
+               {&timer_, &progress_});
+  const auto if_any = [](auto& group) { return group ? &*group : nullptr; };
+  return {actor_, reward_, if_any(reference_), if_any(token_advantages_), if_any(critic_)};
 }
 
 void TrainRun::resume() {
@@ -108,11 +134,17 @@ void TrainRun::resume() {
   std::optional<Checkpoint> from;
   if (trainer.resume_mode == "auto") from = checkpoints_.find_latest(Verify::kContent);
   if (trainer.resume_mode == "resume_path") from = open_checkpoint(expand_user(trainer.resume_from_path.value_or("")));
-  LoaderState data;
+  StreamState data;
   if (from) {
     actor_.worker(0).load(from->folder);
+    if (critic_) critic_->worker(0).load(from->folder);
     const auto saved = nlohmann::json::parse(read_file(data_state_path(*from)));
-    data = {saved.at("epoch"), saved.at("next_batch_in_epoch"), saved.at("fingerprint")};
+    data.loader = {saved.at("epoch"), saved.at("next_batch_in_epoch"), saved.at("fingerprint")};
+    data.taken = saved.value("taken", uint64_t{0});
+    if (fs::exists(program_state_path(*from))) {
+      const auto state = nlohmann::json::parse(read_file(program_state_path(*from)));
+      program_->restore({state.at("kl_coef"), state.at("num_steps")});
+    }
     step_ = saved_step_ = from->step;
     log_info(fmt::format("resuming after step {} from {}", step_, from->folder.string()));
   }
@@ -120,7 +152,7 @@ void TrainRun::resume() {
   fs::create_directories(folder_);
   if (!from) set_aside_earlier_run(folder_);
   write_file_atomic(folder_ / "config.yaml", resolved_yaml(config_));
-  loader_.emplace(train_data_, loader_options(config_), data);
+  prompts_.emplace(train_data_, loader_options(config_), data);
   tracker_ = make_tracker(trainer.logger, folder_, trainer.project_name, trainer.experiment_name, kept);
   samples_.emplace(folder_ / "samples.jsonl", kept);
 }
@@ -148,12 +180,10 @@ void TrainRun::one_step() {
   StepResult result;
   {
     const auto whole = timer_.scope("step");
-    PromptBatch batch;
-    {
+    result = program_->step([this](size_t count) {
       const auto waiting = timer_.scope("data_wait");
-      batch = loader_->next();
-    }
-    result = program_.step(batch.prompts);
+      return prompts_->take(count);
+    });
     ++step_;
     write_samples(step_, result.batch.samples);
     store_->clear();
@@ -166,12 +196,12 @@ void TrainRun::one_step() {
 void TrainRun::finish_step(const StepResult& result, double seconds) {
   const DerivedSizes sizes = derived_sizes(config_);
   Metrics metrics = batch_metrics(result.batch, sizes.response_length, sizes.prompt_length);
-  metrics.merge(result.update);
+  metrics.merge(result.metrics);
   metrics.merge(actor_.worker(0).last_generation());
   metrics.merge(reward_.worker(0).last_report());
   metrics.merge(throughput_metrics(result.batch.samples, seconds));
   metrics.set("training/global_step", static_cast<double>(step_));
-  metrics.set("training/epoch", static_cast<double>(loader_->state().epoch));
+  metrics.set("training/epoch", static_cast<double>(prompts_->state().loader.epoch));
   if (validation_data_ && due(config_.trainer.test_freq)) metrics.merge(validate(step_));
   const auto log = [&] {
     Metrics timing;
@@ -227,10 +257,16 @@ Metrics TrainRun::validate(int64_t step) {
 void TrainRun::save(const std::function<void()>& before_publishing) {
   const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
     actor_.worker(0).save(folder);
-    const LoaderState state = loader_->state();
-    const nlohmann::json data{
-        {"epoch", state.epoch}, {"next_batch_in_epoch", state.next_batch_in_epoch}, {"fingerprint", state.fingerprint}};
+    if (critic_) critic_->worker(0).save(folder);
+    const StreamState state = prompts_->state();
+    const nlohmann::json data{{"epoch", state.loader.epoch},
+                              {"next_batch_in_epoch", state.loader.next_batch_in_epoch},
+                              {"fingerprint", state.loader.fingerprint},
+                              {"taken", state.taken}};
     write_file_atomic(folder / "data.json", data.dump(2) + "\n");
+    const ProgramState program = program_->state();
+    write_file_atomic(folder / "program.json",
+                      nlohmann::json{{"kl_coef", program.kl_coef}, {"num_steps", program.num_steps}}.dump(2) + "\n");
     before_publishing();
   });
   saved_step_ = step_;

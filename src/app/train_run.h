@@ -10,11 +10,11 @@
 #include "app/chat.h"
 #include "checkpoint/manager.h"
 #include "config/config.h"
-#include "data/loader.h"
+#include "data/prompt_stream.h"
 #include "observe/progress.h"
 #include "observe/samples_log.h"
 #include "observe/tracker.h"
-#include "programs/grpo.h"
+#include "programs/program.h"
 
 namespace tandem {
 
@@ -36,6 +36,7 @@ class TrainRun {
   RunSummary run();
 
  private:
+  Roles roles();  // makes token_advantages_
   void resume();
   void one_step();
   Metrics validate(int64_t step);
@@ -57,9 +58,11 @@ class TrainRun {
   WorkerGroup<Engine> actor_;
   WorkerGroup<RewardWorker> reward_;
   std::optional<WorkerGroup<Reference>> reference_;
-  Grpo program_;
+  std::optional<WorkerGroup<Critic>> critic_;
+  std::optional<WorkerGroup<TokenAdvantages>> token_advantages_;
+  std::unique_ptr<Program> program_;
   CheckpointManager checkpoints_;
-  std::optional<PromptLoader> loader_;
+  std::optional<PromptStream> prompts_;
   std::optional<Tracker> tracker_;
   std::optional<SamplesLog> samples_;
   RunSummary summary_;

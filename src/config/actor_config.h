@@ -48,10 +48,26 @@ struct OptimConfig {  // AdamW
 
 struct PolicyLossConfig {
   std::string loss_mode = "vanilla";
+  double clip_cov_ratio = 0.0002;
+  double clip_cov_lb = 1.0;
+  double clip_cov_ub = 5.0;
+  double kl_cov_ratio = 0.0002;
+  double ppo_kl_coef = 0.1;
+  std::optional<double> dro_beta;
 
   template <class V>
   void fields(V&& v) {
-    v("loss_mode", loss_mode, "policy loss; vanilla is PPO's, clipped on both sides and dual-clipped", {"vanilla"});
+    v("loss_mode", loss_mode,
+      "policy loss (docs/algorithms.md); vanilla is PPO's, clipped on both sides and dual-clipped; gspo, sapo and "
+      "geo_mean go with loss_agg_mode=seq-mean-token-mean, which they set unless another is set",
+      {"vanilla", "gspo", "sapo", "cispo", "gpg", "geo_mean", "clip_cov", "kl_cov", "dppo_tv", "dppo_kl", "dro",
+       "reinforce"});
+    v("clip_cov_ratio", clip_cov_ratio, "clip_cov: share of a mini-batch's tokens that drop out");
+    v("clip_cov_lb", clip_cov_lb, "clip_cov: they are drawn among tokens of a covariance above this");
+    v("clip_cov_ub", clip_cov_ub, "clip_cov: and below this");
+    v("kl_cov_ratio", kl_cov_ratio, "kl_cov: share of a mini-batch's tokens, of greatest covariance, with a KL term");
+    v("ppo_kl_coef", ppo_kl_coef, "kl_cov: weight of that term");
+    v("dro_beta", dro_beta, "dro: weight of the squared log-ratio; required there");
   }
 };
 
@@ -81,6 +97,8 @@ struct ActorConfig {
   std::optional<double> clip_ratio_low;
   std::optional<double> clip_ratio_high;
   double clip_ratio_c = 3.0;
+  double tau_pos = 1.0;
+  double tau_neg = 1.05;
   std::string loss_agg_mode = "token-mean";
   std::optional<double> loss_scale_factor;
   double entropy_coeff = 0.0;
@@ -107,6 +125,8 @@ struct ActorConfig {
     v("clip_ratio_low", clip_ratio_low, "lower side of that bound; null: clip_ratio");
     v("clip_ratio_high", clip_ratio_high, "upper side of that bound; null: clip_ratio");
     v("clip_ratio_c", clip_ratio_c, "dual clip: with a negative advantage a token's loss is at most this times |A|");
+    v("tau_pos", tau_pos, "sapo: steepness of the gate where the advantage is positive");
+    v("tau_neg", tau_neg, "sapo: the same elsewhere");
     v("loss_agg_mode", loss_agg_mode, "how token losses of a mini-batch become one number",
       {"token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"});
     v("loss_scale_factor", loss_scale_factor,

@@ -9,6 +9,7 @@
 
 #include "config/actor_config.h"
 #include "config/algorithm_config.h"
+#include "config/critic_config.h"
 #include "config/data_config.h"
 #include "config/reward_config.h"
 #include "config/rollout_config.h"
@@ -46,6 +47,7 @@ struct NumericsConfig {
 struct Config {
   DataConfig data;
   ActorRolloutRefConfig actor_rollout_ref;
+  CriticConfig critic;
   RewardConfig reward;
   AlgorithmConfig algorithm;
   TrainerConfig trainer;
@@ -55,6 +57,7 @@ struct Config {
   void fields(V&& v) {
     v("data", data, "the rows");
     v("actor_rollout_ref", actor_rollout_ref, "the model, its update and its sampling");
+    v("critic", critic, "the value model of algorithm.adv_estimator=gae");
     v("reward", reward, "the scoring");
     v("algorithm", algorithm, "the advantages");
     v("trainer", trainer, "the run");

@@ -26,10 +26,8 @@ class Loader {
     for (const Field& field : fields_.fields)
       if (const auto value = given_.find(field.key)) assign_given(field, *value);
     for (const Field& field : fields_.fields) fill_default(field);
-    refuse_correction();
-    const ActorConfig& actor = out_.config.actor_rollout_ref.actor;
-    if (actor.ppo_micro_batch_size_per_gpu && !given_.find("actor_rollout_ref.actor.use_dynamic_bsz"))
-      out_.config.actor_rollout_ref.actor.use_dynamic_bsz = false;
+    follow_other_keys();
+    refuse_critic_mismatch();
     describe_accepted();
     if (const auto problem = find_problem(out_.config)) fail_problem(*problem);
     auto more = find_warnings(out_.config);
@@ -116,13 +114,25 @@ class Loader {
       assign(field, filled(field.key, quoted_value(**text, "default")));
   }
 
-  void refuse_correction() const {
-    const auto kind = given_.find("algorithm.rollout_correction.rollout_is");
-    const auto rejection = given_.find("algorithm.rollout_correction.rollout_rs");
-    for (const auto& value : {kind, rejection})
-      if (value && value->kind != Value::Kind::kNull && out_.config.numerics.mode == "fast")
-        fail_at(*value, "algorithm.rollout_correction is not there for numerics=fast: use numerics=exact, where " +
-                            std::string("sampling and training agree bit for bit, or leave it out"));
+  // Defaults that follow another key where the user set only that one.
+  void follow_other_keys() {
+    ActorConfig& actor = out_.config.actor_rollout_ref.actor;
+    CriticConfig& critic = out_.config.critic;
+    if (actor.ppo_micro_batch_size_per_gpu && !given_.find("actor_rollout_ref.actor.use_dynamic_bsz"))
+      actor.use_dynamic_bsz = false;
+    if (critic.ppo_micro_batch_size_per_gpu && !given_.find("critic.use_dynamic_bsz")) critic.use_dynamic_bsz = false;
+    if (averages_in_response(actor.policy_loss.loss_mode) && !given_.find("actor_rollout_ref.actor.loss_agg_mode"))
+      actor.loss_agg_mode = "seq-mean-token-mean";
+  }
+
+  void refuse_critic_mismatch() const {
+    const auto enable = given_.find("critic.enable");
+    if (!enable || !enable->is_scalar()) return;
+    const std::string& estimator = out_.config.algorithm.adv_estimator;
+    if (as_bool(enable->text).value_or(false) != (estimator == "gae"))
+      fail_at(*enable, fmt::format("critic.enable={} does not go with algorithm.adv_estimator={}: gae trains a critic, "
+                                   "the others have none; leave critic.enable out",
+                                   enable->text, estimator));
   }
 
   // One line a key; many keys of one row share a line.

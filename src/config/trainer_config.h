@@ -17,6 +17,7 @@ struct TrainerConfig {
   std::vector<std::string> logger = {"console", "file", "tensorboard"};
   int64_t save_freq = -1;
   std::optional<int64_t> max_actor_ckpt_to_keep;
+  int64_t critic_warmup = 0;
   std::string resume_mode = "auto";
   std::optional<std::string> resume_from_path;
   int64_t test_freq = -1;
@@ -43,6 +44,7 @@ struct TrainerConfig {
       {"console", "file", "tensorboard"});
     v("save_freq", save_freq, "steps between checkpoints, the last step included; -1: none");
     v("max_actor_ckpt_to_keep", max_actor_ckpt_to_keep, "newest checkpoints kept; null: all");
+    v("critic_warmup", critic_warmup, "first steps, in which the critic learns and the policy stays");
     v("resume_mode", resume_mode,
       "auto: from the newest checkpoint in default_local_dir, if any; disable: from the start; resume_path: from "
       "resume_from_path",

@@ -88,8 +88,7 @@ void check_data(Checker& check, const DataConfig& data) {
   check.between(data.dataloader_num_workers, 0, 1024, "data.dataloader_num_workers");
 }
 
-void check_optim(Checker& check, const OptimConfig& optim) {
-  const std::string at = "actor_rollout_ref.actor.optim.";
+void check_optim(Checker& check, const OptimConfig& optim, const std::string& at) {
   check.at_least(optim.lr, 0, at + "lr");
   check.require(optim.betas.size() == 2 && std::ranges::all_of(optim.betas, [](double b) { return b >= 0 && b < 1; }),
                 at + "betas", "must be two numbers, each 0 or more and below 1");
@@ -100,6 +99,26 @@ void check_optim(Checker& check, const OptimConfig& optim) {
   check.share(optim.lr_warmup_steps_ratio, at + "lr_warmup_steps_ratio");
   check.share(optim.min_lr_ratio, at + "min_lr_ratio");
   check.at_least(optim.num_cycles, 0, at + "num_cycles");
+}
+
+void check_policy_loss(Checker& check, const ActorConfig& actor) {
+  const PolicyLossConfig& loss = actor.policy_loss;
+  const std::string at = "actor_rollout_ref.actor.policy_loss.";
+  check.share(loss.clip_cov_ratio, at + "clip_cov_ratio");
+  check.share(loss.kl_cov_ratio, at + "kl_cov_ratio");
+  check.require(
+      std::isfinite(loss.clip_cov_lb) && std::isfinite(loss.clip_cov_ub) && loss.clip_cov_lb < loss.clip_cov_ub,
+      at + "clip_cov_lb", fmt::format("must be less than {}clip_cov_ub={}", at, loss.clip_cov_ub));
+  check.at_least(loss.ppo_kl_coef, 0, at + "ppo_kl_coef");
+  check.require(loss.loss_mode != "dro" || loss.dro_beta, at + "dro_beta",
+                "policy_loss.loss_mode=dro needs it: set the weight of the squared log-ratio");
+  check.at_least(loss.dro_beta.value_or(0), 0, at + "dro_beta");
+  for (const auto& [tau, key] : {std::pair{actor.tau_pos, "tau_pos"}, std::pair{actor.tau_neg, "tau_neg"}})
+    check.require(std::isfinite(tau) && tau > 0, std::string("actor_rollout_ref.actor.") + key, "must be above 0");
+  check.require(
+      !averages_in_response(loss.loss_mode) || actor.loss_agg_mode == "seq-mean-token-mean",
+      "actor_rollout_ref.actor.loss_agg_mode",
+      fmt::format("policy_loss.loss_mode={} is defined with seq-mean-token-mean: leave it out", loss.loss_mode));
 }
 
 void check_actor(Checker& check, const Config& config) {
@@ -129,7 +148,25 @@ void check_actor(Checker& check, const Config& config) {
                 at + "loss_scale_factor", "must be above 0");
   check.require(std::isfinite(actor.entropy_coeff), at + "entropy_coeff", "must be a finite number");
   check.at_least(actor.kl_loss_coef, 0, at + "kl_loss_coef");
-  check_optim(check, actor.optim);
+  check_policy_loss(check, actor);
+  check_optim(check, actor.optim, at + "optim.");
+}
+
+void check_critic(Checker& check, const Config& config) {
+  const CriticConfig& critic = config.critic;
+  check.path_if_set(critic.model.path, "critic.model.path");
+  check.between(critic.ppo_mini_batch_size, 1, kMaxBatch, "critic.ppo_mini_batch_size");
+  check.require(critic.ppo_mini_batch_size.value_or(0) <= config.data.train_batch_size, "critic.ppo_mini_batch_size",
+                fmt::format("is more than data.train_batch_size={}; both count prompts: use {} or less",
+                            config.data.train_batch_size, config.data.train_batch_size));
+  check.between(critic.ppo_epochs, 1, 1000, "critic.ppo_epochs");
+  check.between(critic.ppo_max_token_len_per_gpu, 1, kMaxCount, "critic.ppo_max_token_len_per_gpu");
+  check.between(critic.ppo_micro_batch_size_per_gpu, 1, kMaxBatch, "critic.ppo_micro_batch_size_per_gpu");
+  check.require(critic.use_dynamic_bsz || critic.ppo_micro_batch_size_per_gpu, "critic.use_dynamic_bsz",
+                "then critic.ppo_micro_batch_size_per_gpu must be set");
+  check.require(std::isfinite(critic.cliprange_value) && critic.cliprange_value > 0, "critic.cliprange_value",
+                "must be above 0; a large number clips nothing");
+  check_optim(check, critic.optim, "critic.optim.");
 }
 
 // What training and validation sampling have in common.
@@ -215,13 +252,50 @@ void check_reward(Checker& check, const Config& config) {
   check.at_least(buffer.penalty_factor, 0, at + "overlong_buffer_cfg.penalty_factor");
 }
 
+void check_filter_groups(Checker& check, const Config& config) {
+  const FilterGroupsConfig& filter = config.algorithm.filter_groups;
+  const std::string at = "algorithm.filter_groups.";
+  check.path_if_set(filter.metric, at + "metric");
+  check.between(filter.max_num_gen_batches, 0, kMaxCount, at + "max_num_gen_batches");
+  if (!filter.enable) return;
+  check.require(config.actor_rollout_ref.rollout.n >= 2, at + "enable",
+                "a group of one has nothing to differ from: set actor_rollout_ref.rollout.n=8, say");
+  check.require(filter.metric != "seq_final_reward" || !config.algorithm.use_kl_in_reward, at + "metric",
+                "groups are filtered before KL is taken off the reward: use seq_reward");
+}
+
+void check_correction(Checker& check, const RolloutCorrectionConfig& correction) {
+  const std::string at = "algorithm.rollout_correction.";
+  check.require(!correction.bypass_mode || (!correction.rollout_is && !correction.rollout_rs), at + "bypass_mode",
+                "then the ratio is already that to the sampling: leave rollout_is and rollout_rs out");
+  check.require(!correction.rollout_rs || correction.rollout_rs_threshold, at + "rollout_rs_threshold",
+                "rollout_rs needs it: set the limit, e.g. 2.0");
+}
+
 void check_algorithm(Checker& check, const Config& config) {
   const AlgorithmConfig& algorithm = config.algorithm;
+  const std::string& estimator = algorithm.adv_estimator;
   check.share(algorithm.gamma, "algorithm.gamma");
   check.share(algorithm.lam, "algorithm.lam");
+  check.require(algorithm.gamma == 1 || estimator == "gae" || estimator == "reinforce_plus_plus", "algorithm.gamma",
+                fmt::format("algorithm.adv_estimator={} does not discount rewards: leave it at 1", estimator));
+  check.require(algorithm.lam == 1 || estimator == "gae", "algorithm.lam",
+                fmt::format("only algorithm.adv_estimator=gae has a lambda, not {}: leave it at 1", estimator));
   check.at_least(algorithm.kl_ctrl.kl_coef, 0, "algorithm.kl_ctrl.kl_coef");
-  check.require(algorithm.adv_estimator != "grpo_passk" || config.actor_rollout_ref.rollout.n >= 2,
-                "actor_rollout_ref.rollout.n", "algorithm.adv_estimator=grpo_passk compares samples: use 2 or more");
+  check.require(std::isfinite(algorithm.kl_ctrl.target_kl) && algorithm.kl_ctrl.target_kl > 0,
+                "algorithm.kl_ctrl.target_kl", "must be above 0");
+  check.between(algorithm.kl_ctrl.horizon, 1, kMaxCount, "algorithm.kl_ctrl.horizon");
+  check.require(estimator != "grpo_passk" || config.actor_rollout_ref.rollout.n >= 2, "actor_rollout_ref.rollout.n",
+                "algorithm.adv_estimator=grpo_passk compares samples: use 2 or more");
+  check.require(estimator != "gdpo" || !algorithm.gdpo_reward_keys.empty(), "algorithm.gdpo_reward_keys",
+                "algorithm.adv_estimator=gdpo needs them: name numbers that the reward function returns");
+  check.require(algorithm.gdpo_reward_weights.empty() ||
+                    algorithm.gdpo_reward_weights.size() == algorithm.gdpo_reward_keys.size(),
+                "algorithm.gdpo_reward_weights", "must have one number for each of algorithm.gdpo_reward_keys");
+  check.require(estimator != "gdpo" || !algorithm.use_kl_in_reward, "algorithm.use_kl_in_reward",
+                "algorithm.adv_estimator=gdpo looks at the reward keys only: use actor.use_kl_loss instead");
+  check_filter_groups(check, config);
+  check_correction(check, algorithm.rollout_correction);
 }
 
 void check_trainer(Checker& check, const Config& config) {
@@ -236,6 +310,9 @@ void check_trainer(Checker& check, const Config& config) {
   };
   frequency(trainer.save_freq, "trainer.save_freq");
   frequency(trainer.test_freq, "trainer.test_freq");
+  check.between(trainer.critic_warmup, 0, kMaxCount, "trainer.critic_warmup");
+  check.require(trainer.critic_warmup == 0 || config.algorithm.adv_estimator == "gae", "trainer.critic_warmup",
+                "only algorithm.adv_estimator=gae has a critic to warm up");
   check.between(trainer.max_actor_ckpt_to_keep, 1, kMaxCount, "trainer.max_actor_ckpt_to_keep");
   check.require(trainer.resume_mode != "resume_path" || trainer.resume_from_path, "trainer.resume_from_path",
                 "trainer.resume_mode=resume_path needs it: name a folder global_step_N");
@@ -256,6 +333,10 @@ bool is_greedy(const RolloutConfig& rollout) { return rollout.temperature == 0 |
 
 }  // namespace
 
+bool averages_in_response(std::string_view loss_mode) {
+  return loss_mode == "gspo" || loss_mode == "sapo" || loss_mode == "geo_mean";
+}
+
 std::optional<Problem> find_problem(const Config& config) {
   Checker check(config);
   check.choices();
@@ -263,6 +344,7 @@ std::optional<Problem> find_problem(const Config& config) {
   if (!check.problem()) check_actor(check, config);
   if (!check.problem()) check_rollout(check, config);
   if (!check.problem()) check_reward(check, config);
+  if (!check.problem()) check_critic(check, config);
   check_algorithm(check, config);
   check_trainer(check, config);
   return check.problem();
@@ -272,9 +354,10 @@ std::vector<std::string> find_warnings(const Config& config) {
   std::vector<std::string> out;
   const RolloutConfig& rollout = config.actor_rollout_ref.rollout;
   const std::string& estimator = config.algorithm.adv_estimator;
-  const bool by_group = estimator.starts_with("grpo") || estimator == "rloo" || estimator == "opo";
+  const bool by_group = estimator.starts_with("grpo") || estimator == "rloo" || estimator == "opo" ||
+                        estimator == "gpg" || estimator == "gdpo" || estimator == "optimal_token_baseline";
   if (config.trainer.val_only) return out;
-  if (rollout.n > 1 && is_greedy(rollout))
+  if (rollout.n > 1 && is_greedy(rollout) && estimator != "gae")
     out.push_back(
         fmt::format("actor_rollout_ref.rollout.n={} with greedy sampling (temperature={}, do_sample={}): all "
                     "samples of a prompt are equal, so every advantage is zero; use temperature=1.0",

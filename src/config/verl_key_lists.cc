@@ -16,17 +16,12 @@ template <size_t N>
 bool one_of(const Value& value, const std::array<std::string_view, N>& words) {
   return value.is_scalar() && std::ranges::find(words, std::string_view(value.text)) != words.end();
 }
-bool needs_critic(const Value& value) { return one_of(value, std::array<std::string_view, 1>{"gae"}); }
 bool other_estimator(const Value& value) {
   return one_of(value,
-                std::array<std::string_view, 7>{"remax", "gdpo", "gpg", "optimal_token_baseline",
-                                                "tir_optimal_token_baseline", "grpo_vectorized", "rloo_vectorized"});
+                std::array<std::string_view, 3>{"tir_optimal_token_baseline", "grpo_vectorized", "rloo_vectorized"});
 }
-bool other_loss(const Value& value) {
-  return one_of(value, std::array<std::string_view, 11>{"gspo", "sapo", "cispo", "gpg", "geo_mean", "clip_cov",
-                                                        "kl_cov", "dro", "dppo_tv", "dppo_kl", "bypass_mode"});
-}
-bool adaptive(const Value& value) { return one_of(value, std::array<std::string_view, 1>{"adaptive"}); }
+bool bypass_loss(const Value& value) { return one_of(value, std::array<std::string_view, 1>{"bypass_mode"}); }
+bool reinforce(const Value& value) { return one_of(value, std::array<std::string_view, 1>{"reinforce"}); }
 bool importlib(const Value& value) { return one_of(value, std::array<std::string_view, 1>{"importlib"}); }
 bool other_manager(const Value& value) {
   return one_of(value, std::array<std::string_view, 5>{"gdpo", "rate_limited", "remote", "prime", "batch"});
@@ -40,7 +35,8 @@ constexpr std::string_view kNoOldLogprobPass =
 constexpr std::string_view kOneEngine = "one engine generates and trains: nothing to choose, to wake or to copy";
 constexpr std::string_view kOneDevice = "on one device nothing is sharded or moved";
 constexpr std::string_view kNoRay = "one process on this machine: no Ray";
-constexpr std::string_view kNoCritic = "adv_estimator has no critic";
+constexpr std::string_view kCriticFollows =
+    "algorithm.adv_estimator decides: gae trains a critic, the others have none";
 constexpr std::string_view kNoMultiTurn = "multi-turn sampling is off";
 constexpr std::string_view kNoProfiler = "timing is always on: see timing_s/* and the trace";
 constexpr std::string_view kOwnServer = "a reward model runs in a server of its own, which is set up there";
@@ -59,7 +55,6 @@ constexpr AcceptedKey kAccepted[] = {
     {"transfer_queue.*", kNoRay},
     {"global_profiler.*", kNoProfiler},
     {"*.profiler.*", kNoProfiler},
-    {"critic.*", kNoCritic},
 
     {"data.return_raw_chat", "prompts are always templated here"},
     {"data.return_raw_input_ids", "prompts are always templated here"},
@@ -110,11 +105,6 @@ constexpr AcceptedKey kAccepted[] = {
     {"actor_rollout_ref.actor.optim.optimizer_impl", "AdamW is Tandem's own"},
     {"actor_rollout_ref.actor.optim.override_optimizer_config", "AdamW is set by lr, betas and weight_decay"},
     {"actor_rollout_ref.actor.optim.zero_indexed_step", "the first step uses the first rate of the schedule"},
-    {"actor_rollout_ref.actor.policy_loss.clip_cov_*", "only loss_mode=clip_cov reads it"},
-    {"actor_rollout_ref.actor.policy_loss.kl_cov_ratio", "only loss_mode=kl_cov reads it"},
-    {"actor_rollout_ref.actor.policy_loss.ppo_kl_coef", "only loss_mode=kl_cov reads it"},
-    {"actor_rollout_ref.actor.policy_loss.dro_beta", "only loss_mode=dro reads it"},
-    {"actor_rollout_ref.actor.tau_*", "only loss_mode=sapo reads it"},
     {"actor_rollout_ref.actor.checkpoint.async_save", "a step counts as saved when it is on disk"},
     {"actor_rollout_ref.actor.checkpoint.mbridge_config.*", kOneDevice},
 
@@ -155,6 +145,36 @@ constexpr AcceptedKey kAccepted[] = {
     {"actor_rollout_ref.ref.entropy_*", kOwnKernels},
     {"actor_rollout_ref.ref.router_replay.*", "sampling and training route alike"},
 
+    {"critic.enable", kCriticFollows},
+    {"critic.strategy", kOneDevice},
+    {"critic.nccl_timeout", kOneDevice},
+    {"critic.fsdp.*", kOneDevice},
+    {"critic.fsdp_config.*", kOneDevice},
+    {"critic.megatron.*", kOneDevice},
+    {"critic.veomni.*", kOneDevice},
+    {"critic.torchtitan.*", kOneDevice},
+    {"critic.model.fsdp_config.*", kOneDevice},
+    {"critic.model.megatron_config.*", kOneDevice},
+    {"critic.rollout_n", "rollout.n is taken"},
+    {"critic.load_weight", "weights are always loaded"},
+    {"critic.use_torch_compile", kOwnKernels},
+    {"critic.forward_*", "values are computed in the update's micro-batches"},
+    {"critic.ppo_infer_*", "values are computed in the update's micro-batches"},
+    {"critic.model.use_shm", "files are mapped into memory as they are"},
+    {"critic.model.use_remove_padding", "sequences are always packed, never padded"},
+    {"critic.model.tokenizer_path", "the critic reads the policy's tokens"},
+    {"critic.model.trust_remote_code", kNoCode},
+    {"critic.model.tiled_mlp.*", kOwnKernels},
+    {"critic.model.lora_alpha", "all weights are trained"},
+    {"critic.model.target_modules", "all weights are trained"},
+    {"critic.model.exclude_modules", "all weights are trained"},
+    {"critic.optim.total_training_steps", "taken from trainer.*"},
+    {"critic.optim.optimizer_impl", "AdamW is Tandem's own"},
+    {"critic.optim.override_optimizer_config", "AdamW is set by lr, betas and weight_decay"},
+    {"critic.optim.zero_indexed_step", "the first step uses the first rate of the schedule"},
+    {"critic.checkpoint.async_save", "a step counts as saved when it is on disk"},
+    {"critic.checkpoint.mbridge_config.*", kOneDevice},
+
     {"reward.reward_manager.module.*", "only source=importlib reads it"},
     {"reward.reward_kwargs.overlong_buffer_cfg.log", "the penalty is always in the metrics"},
     {"reward.sandbox_fusion.*", "no rule here runs code"},
@@ -173,17 +193,12 @@ constexpr AcceptedKey kAccepted[] = {
     {"reward.reward_model.profiler.*", kNoProfiler},
     {"sandbox_fusion.*", "no rule here runs code"},
 
-    {"algorithm.kl_ctrl.horizon", "only kl_ctrl.type=adaptive reads it"},
-    {"algorithm.kl_ctrl.target_kl", "only kl_ctrl.type=adaptive reads it"},
+    {"algorithm.filter_groups.max_inflight_gen_batches", "a step draws one batch at a time"},
     {"algorithm.pf_ppo.*", "use_pf_ppo is off"},
-    {"algorithm.filter_groups.*", "filter_groups.enable is off"},
-    {"algorithm.gdpo_*", "only adv_estimator=gdpo reads it"},
-    {"algorithm.rollout_correction.*", kRatiosAreOne},
     {"algorithm.rollout_is*", kRatiosAreOne},
 
     {"trainer.balance_batch", kOneDevice},
-    {"trainer.critic_warmup", kNoCritic},
-    {"trainer.max_critic_ckpt_to_keep", kNoCritic},
+    {"trainer.max_critic_ckpt_to_keep", "actor and critic are kept together, as max_actor_ckpt_to_keep says"},
     {"trainer.use_v1", "there is one trainer"},
     {"trainer.v1.*", "there is one trainer"},
     {"trainer.use_legacy_worker_impl", "there is one trainer"},
@@ -193,14 +208,11 @@ constexpr AcceptedKey kAccepted[] = {
 };
 
 constexpr RefusedKey kRefused[] = {
-    {"algorithm.adv_estimator", needs_critic, "gae", "there is no critic yet: use algorithm.adv_estimator=grpo", ""},
-    {"algorithm.adv_estimator", other_estimator, "remax, gdpo, gpg, *_token_baseline, *_vectorized",
-     "not there yet: use algorithm.adv_estimator=grpo or rloo", ""},
-    {"algorithm.kl_ctrl.type", adaptive, "adaptive", "not there yet: use algorithm.kl_ctrl.type=fixed", ""},
-    {"algorithm.filter_groups.enable", is_true, "true",
-     "not there yet: leave it out; groups of equal rewards have zero advantage and cost no compute", "off, as here"},
+    {"algorithm.adv_estimator", other_estimator, "tir_*, *_vectorized",
+     "not there: use algorithm.adv_estimator=optimal_token_baseline, grpo or rloo", ""},
+    {"algorithm.rollout_correction.loss_type", reinforce, "reinforce",
+     "use actor_rollout_ref.actor.policy_loss.loss_mode=reinforce", ""},
     {"algorithm.use_pf_ppo", is_true, "true", "not there: leave it out", "off, as here"},
-    {"critic.enable", is_true, "true", "there is no critic yet: use algorithm.adv_estimator=grpo", kNoCritic},
     {"trainer.nnodes", above_one, "> 1", "one machine so far: use trainer.nnodes=1", ""},
     {"trainer.n_gpus_per_node", above_one, "> 1", "one device so far: use trainer.n_gpus_per_node=1", ""},
     {"trainer.device", other_device, "npu, xpu, gpu", "use trainer.device=auto, cuda or cpu", ""},
@@ -242,8 +254,24 @@ constexpr RefusedKey kRefused[] = {
      "micro-batches are filled by tokens"},
     {"actor_rollout_ref.actor.optim.optimizer", other_optimizer, "all but AdamW",
      "AdamW is the optimizer: leave it out", "AdamW, as here"},
-    {"actor_rollout_ref.actor.policy_loss.loss_mode", other_loss, "gspo, sapo, cispo, gpg, geo_mean, ...",
-     "not there yet: use actor_rollout_ref.actor.policy_loss.loss_mode=vanilla", ""},
+    {"actor_rollout_ref.actor.policy_loss.loss_mode", bypass_loss, "bypass_mode",
+     "set algorithm.rollout_correction.bypass_mode=true instead", ""},
+    {"critic.ppo_micro_batch_size", any, "",
+     "use critic.ppo_micro_batch_size_per_gpu, or leave it out: micro-batches are filled by tokens",
+     "micro-batches are filled by tokens"},
+    {"critic.optim.optimizer", other_optimizer, "all but AdamW", "AdamW is the optimizer: leave it out",
+     "AdamW, as here"},
+    {"critic.ulysses_sequence_parallel_size", above_one, "> 1",
+     "one device so far: use ulysses_sequence_parallel_size=1", kOneDevice},
+    {"critic.megatron.*_parallel_size", above_one, "> 1", "one device so far: leave the parallel sizes at 1",
+     kOneDevice},
+    {"critic.model.lora_rank", above_zero, "> 0", "LoRA is not there yet: leave it out to train all weights",
+     "all weights are trained"},
+    {"critic.model.override_config.*", not_empty, "any", "change the model's config.json instead",
+     "config.json holds as it is"},
+    {"critic.model.external_lib", not_empty, "any", "Python code cannot be loaded: leave it out", kNoCode},
+    {"critic.model.enable_activation_offload", is_true, "true",
+     "not there yet: use enable_gradient_checkpointing=true and smaller micro-batches", "off, as here"},
     {"actor_rollout_ref.model.lora_rank", above_zero, "> 0", "LoRA is not there yet: leave it out to train all weights",
      "all weights are trained"},
     {"actor_rollout_ref.model.lora.rank", above_zero, "> 0", "LoRA is not there yet: leave it out to train all weights",
@@ -283,6 +311,9 @@ constexpr RenamedKey kRenamed[] = {
     {"reward_model.model.path", "reward.reward_model.model_path"},
     {"reward_model.", "reward.reward_model."},
     {"actor_rollout_ref.actor.grad_clip", "actor_rollout_ref.actor.optim.clip_grad"},
+    {"critic.grad_clip", "critic.optim.clip_grad"},
+    {"critic.optim.warmup_style", "critic.optim.lr_scheduler_type"},
+    {"critic.checkpoint.contents", "critic.checkpoint.save_contents"},
     {"actor_rollout_ref.actor.optim.warmup_style", "actor_rollout_ref.actor.optim.lr_scheduler_type"},
     {"actor_rollout_ref.actor.checkpoint.contents", "actor_rollout_ref.actor.checkpoint.save_contents"},
     {"numerics", "numerics.mode"},
@@ -296,7 +327,10 @@ constexpr ChangedDefault kChanged[] = {
     {"actor_rollout_ref.actor.clip_ratio_low", "0.2", "so that setting clip_ratio alone has an effect"},
     {"actor_rollout_ref.actor.clip_ratio_high", "0.2", "so that setting clip_ratio alone has an effect"},
     {"actor_rollout_ref.rollout.tensor_model_parallel_size", "2", "one device"},
-    {"algorithm.adv_estimator", "gae", "there is no critic yet"},
+    {"critic.model.path", "~/models/deepseek-llm-7b-chat", "the policy's model is the usual start"},
+    {"critic.use_dynamic_bsz", "false",
+     "token budgets need no tuning; setting ppo_micro_batch_size_per_gpu turns it off"},
+    {"critic.ppo_max_token_len_per_gpu", "32768", "the actor's"},
     {"trainer.n_gpus_per_node", "8", "one device"},
     {"trainer.device", "cuda", "a machine without a GPU trains on its CPU"},
     {"trainer.logger", "[console, wandb]", "works without an account"},

@@ -29,26 +29,34 @@ TrajectoryPtr TrajectoryStore::get(TrajectoryHandle handle) const {
   return found->second;
 }
 
-void TrajectoryStore::put_ref_logprobs(TrajectoryHandle handle, std::vector<float> logprobs) {
+TokenRecord TrajectoryStore::record(TrajectoryHandle handle) const {
   const std::lock_guard lock(mutex_);
-  ref_logprobs_[handle] = std::move(logprobs);
-}
-
-std::vector<float> TrajectoryStore::ref_logprobs(TrajectoryHandle handle) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = ref_logprobs_.find(handle);
-  return found == ref_logprobs_.end() ? std::vector<float>{} : found->second;
+  const auto found = records_.find(handle);
+  return found == records_.end() ? TokenRecord{} : found->second;
 }
 
 void TrajectoryStore::clear() {
   const std::lock_guard lock(mutex_);
   trajectories_.clear();
-  ref_logprobs_.clear();
+  records_.clear();
 }
 
 size_t TrajectoryStore::size() const {
   const std::lock_guard lock(mutex_);
   return trajectories_.size();
+}
+
+std::vector<uint8_t> token_mask(const Trajectory& trajectory, const TokenRecord& record) {
+  std::vector<uint8_t> mask = record.mask.empty() ? trajectory.response_mask : record.mask;
+  if (mask.empty()) mask.assign(trajectory.response_ids.size(), 1);
+  check(mask.size() == trajectory.response_ids.size(), "a response mask has another length than its response");
+  return mask;
+}
+
+uint32_t trained_length(const std::vector<uint8_t>& mask) {
+  uint32_t count = 0;
+  for (const uint8_t counts : mask) count += counts != 0 ? 1 : 0;
+  return count;
 }
 
 }  // namespace tandem

@@ -43,6 +43,7 @@ struct Trajectory {
   double temperature = 1.0;     // its log-probs are those of softmax(logits / temperature)
   std::vector<TokenId> response_ids;
   std::vector<float> rollout_logprobs;  // one a response token, over the whole vocabulary
+  std::vector<uint8_t> response_mask;   // one a response token: 0 where a tool wrote it; empty: the model wrote all
   StopReason stop_reason = StopReason::kLength;
   double mean_entropy = 0;  // of the distributions its tokens were drawn from, in nats
 };
@@ -56,11 +57,13 @@ struct Sample {
   uint32_t group = 0;  // index of its prompt within the batch
   uint32_t prompt_length = 0;
   uint32_t response_length = 0;
+  uint32_t trained_length = 0;  // response tokens that count in the loss: neither a tool's nor rejected
   StopReason stop_reason = StopReason::kLength;
-  double score = 0;   // what the reward function gave
-  double reward = 0;  // score plus shaping (KL in reward, overlong penalty)
-  double kl = 0;      // Σ over its tokens of the estimated KL against the reference, where there is one
-  double advantage = 0;
+  double score = 0;         // what the reward function gave
+  double reward = 0;        // score plus shaping (KL in reward, overlong penalty)
+  double kl = 0;            // Σ over its trained tokens of the estimated KL against the reference, where there is one
+  double baseline = 0;      // remax: the reward of its prompt's greedy response
+  double advantage = 0;     // of each of its tokens, or their mean where each has its own
   double mean_entropy = 0;  // of the distributions its tokens were drawn from, in nats
 };
 using RolloutBatch = std::vector<Sample>;

@@ -4,10 +4,19 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "engine/memory_plan.h"
 #include "kernels/device_ops.h"
 
 namespace tandem {
 namespace {
+
+constexpr int64_t kWorkspaceBytes = int64_t{5} << 30;  // of a GPU: logits twice, attention's and products' scratch
+
+int64_t num_parameters(const DecoderWeights& weights) {
+  int64_t count = 0;
+  for (const auto& parameter : parameters(weights)) count += parameter.tensor.numel();
+  return count;
+}
 
 // What the requests can use at most: every prompt once, every response in full.
 int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples, const SamplingParams& sampling) {
@@ -21,12 +30,16 @@ int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples
 
 }  // namespace
 
-std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device) {
-  ModelConfig config = load_model_config(folder);
+void check_model_length(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len) {
   if (max_model_len > config.max_position_embeddings)
     throw ConfigError("prompt and response together may have " + std::to_string(max_model_len) + " tokens, but " +
                       folder.string() + " was made for " + std::to_string(config.max_position_embeddings) +
                       " (max_position_embeddings); lower data.max_prompt_length or data.max_response_length");
+}
+
+std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device) {
+  ModelConfig config = load_model_config(folder);
+  check_model_length(config, folder, max_model_len);
   const WeightFolder files(folder);
   check_tensors(config, files);
   DecoderWeights weights = empty_weights(config);
@@ -47,6 +60,13 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
     : options_(std::move(options)), tokenizer_(tokenizer), store_(std::move(store)), decoder_(std::move(decoder)) {
   validate(options_.sampling);
   validate(options_.validation_sampling);
+  if (options_.gpu_memory_utilization > 0 && decoder_->on_device()) {
+    const MemoryPlan plan =
+        plan_memory(num_parameters(decoder_->weights()), kernels::device_memory(decoder_->weights().embed_VE).total,
+                    options_.gpu_memory_utilization, kWorkspaceBytes);
+    options_.kv_cache_bytes = plan.kv_cache_bytes;
+    options_.trainer.activation_bytes = plan.activation_bytes;
+  }
   plan_kv_blocks(decoder_->config(), options_.kv_cache_bytes, options_.max_model_len, 0,
                  decoder_->value_bytes());  // refuses what cannot fit
 }
@@ -57,6 +77,12 @@ RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
 
 RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) {
   return generate_with(prompts, options_.validation_sampling, options_.num_validation_samples);
+}
+
+RolloutBatch Engine::generate_greedy(const std::vector<PromptPtr>& prompts) {
+  SamplingParams greedy = options_.sampling;
+  greedy.temperature = 0;
+  return generate_with(prompts, greedy, 1);
 }
 
 RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
@@ -95,6 +121,7 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
     sample.group = static_cast<uint32_t>(i / static_cast<size_t>(num_samples));
     sample.prompt_length = static_cast<uint32_t>(t->prompt->token_ids.size());
     sample.response_length = static_cast<uint32_t>(t->response_ids.size());
+    sample.trained_length = trained_length(token_mask(*t, {}));
     sample.stop_reason = t->stop_reason;
     sample.mean_entropy = t->mean_entropy;
     sample.handle = store_->put(t);
@@ -112,9 +139,10 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
 Metrics Engine::update_policy(const RolloutBatch& batch) {
   if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer, options_.device);
   std::vector<TrainingSample> samples;
-  for (const Sample& sample : batch)
-    samples.push_back({store_->get(sample.handle), sample.advantage, store_->ref_logprobs(sample.handle)});
-  Trainer trainer(*decoder_, *optimizer_, options_.trainer);
+  for (const Sample& sample : batch) samples.push_back(training_sample(*store_, sample));
+  TrainerOptions options = options_.trainer;
+  if (options_.exact) options.weights_version = policy_version_;
+  Trainer trainer(*decoder_, *optimizer_, options);
   const UpdateStats stats = trainer.update(samples, options_.on_tokens);
   ++policy_version_;
 
@@ -134,6 +162,15 @@ Metrics Engine::update_policy(const RolloutBatch& batch) {
   metrics.set("actor/optimizer_steps", static_cast<double>(stats.num_optimizer_steps));
   metrics.set("actor/skipped_samples", static_cast<double>(stats.num_skipped_samples));
   return metrics;
+}
+
+void Engine::save(const std::filesystem::path& folder) const {
+  save_model_state(folder / "actor", options_.model_path, *decoder_, optimizer_.get(), policy_version_, options_.save);
+}
+
+void Engine::load(const std::filesystem::path& folder) {
+  const auto version = load_model_state(folder / "actor", *decoder_, options_.optimizer, optimizer_, options_.load);
+  policy_version_ = version.value_or(policy_version_);
 }
 
 }  // namespace tandem

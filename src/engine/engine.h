@@ -8,22 +8,20 @@
 #include <memory>
 
 #include "data/trajectory_store.h"
+#include "engine/model_state.h"
 #include "model/decoder.h"
 #include "observe/metrics.h"
 #include "rollout/generator.h"
+#include "train/rollout_correction.h"
 #include "train/trainer.h"
 
 namespace tandem {
 
-// actor.checkpoint.save_contents and load_contents of verl; weights are saved in Hugging Face layout in any case.
-struct CheckpointContents {
-  bool weights = true, optimizer = true, extra = true;  // extra: policy version and optimizer steps
-};
-
 struct EngineOptions {
   std::filesystem::path model_path;
   at::Device device = at::kCPU;
-  int64_t max_model_len = 1024;  // prompt and response together
+  double gpu_memory_utilization = 0;  // share of a GPU that weights, cache and activations may take; 0: as given below
+  int64_t max_model_len = 1024;       // prompt and response together
   SchedulerOptions scheduler;
   bool prefix_caching = true;
   int64_t kv_cache_bytes = int64_t{1} << 30;
@@ -31,10 +29,17 @@ struct EngineOptions {
   int64_t num_samples = 1, num_validation_samples = 1;  // a prompt
   TrainerOptions trainer;
   OptimizerOptions optimizer;
+  bool exact = true;  // numerics: the trainer computes, bit for bit, the log-probs that were sampled with
+  RolloutCorrectionOptions correction;
   CheckpointContents save, load;
   std::function<void(int64_t tokens)> on_tokens;  // progress; may be empty
   // Each response as soon as it is finished, in no fixed order, so that its reward can be begun; may be empty.
   std::function<void(const TrajectoryPtr&)> on_finished;
+};
+
+struct CorrectedBatch {
+  RolloutBatch samples;  // trained_length without what was rejected
+  Metrics metrics;       // rollout_corr/*
 };
 
 class Engine {
@@ -48,6 +53,16 @@ class Engine {
   // Draws num_samples responses a prompt; samples come back prompt by prompt, group numbers counting them.
   RolloutBatch generate(const std::vector<PromptPtr>& prompts);
   RolloutBatch generate_validation(const std::vector<PromptPtr>& prompts);
+
+  // remax: one greedy response a prompt.
+  RolloutBatch generate_greedy(const std::vector<PromptPtr>& prompts);
+
+  // Rollout correction: sets old_logprobs, importance_weights and mask of each sample's record. Samples that the
+  // present weights drew have old_logprobs equal to those of the sampling, so that nothing is computed for them.
+  CorrectedBatch correct_rollout(const RolloutBatch& batch);
+
+  // optimal_token_baseline: sets sum_squared_probs of each sample's record, by one forward pass.
+  RolloutBatch compute_squared_probs(const RolloutBatch& batch);
 
   // One update on samples whose advantages are set; the policy version grows by one. Samples of a prompt are
   // neighbours.
@@ -74,6 +89,9 @@ class Engine {
   uint64_t policy_version_ = 0;
   Metrics generation_;
 };
+
+// ConfigError where the model was made for shorter sequences.
+void check_model_length(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len);
 
 // A decoder with its weights read from a Hugging Face folder: fp32 on the CPU, bf16 on a GPU.
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len,

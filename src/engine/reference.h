@@ -13,6 +13,7 @@ namespace tandem {
 
 struct ReferenceOptions {
   std::filesystem::path model_path;
+  at::Device device = at::kCPU;
   int64_t max_model_len = 1024;
   int64_t max_micro_tokens = 4096;
   KlType kl_type;                                 // of Sample::kl

@@ -10,10 +10,15 @@
 namespace tandem::kernels {
 namespace {
 
-std::string library_path() {
+std::string find_library() {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   for (const auto& path : {folder / "libtandem_cuda.so", folder / "../lib/tandem/libtandem_cuda.so"})
     if (std::filesystem::exists(path)) return path.string();
+  return {};
+}
+
+std::string library_path() {
+  if (std::string path = find_library(); !path.empty()) return path;
   throw ConfigError(
       "this build has no GPU library (libtandem_cuda.so beside the program); run ./dev build --cuda, or set "
       "trainer.device=cpu");
@@ -35,6 +40,14 @@ const DeviceOps* open_library() {
 const DeviceOps& device_ops() {
   static const DeviceOps* const ops = open_library();
   return *ops;
+}
+
+at::Device choose_device(std::string_view name) {
+  if (name == "cpu") return at::kCPU;
+  if (name == "auto" && (find_library().empty() || dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr))
+    return at::kCPU;
+  device_ops();
+  return at::Device(at::kCUDA, 0);
 }
 
 }  // namespace tandem::kernels

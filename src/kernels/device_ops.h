@@ -2,6 +2,8 @@
 // runs with and without a GPU. Signatures and meanings are those of kernels.h.
 #pragma once
 
+#include <string_view>
+
 #include "kernels/kernels.h"
 
 namespace tandem::kernels {
@@ -39,5 +41,8 @@ inline bool on_device(const at::Tensor& tensor) { return !tensor.is_cpu(); }
 // Opens libtandem_cuda.so beside the program or in ../lib/tandem. ConfigError when it or the driver is missing, with
 // what to do. Must come before the first tensor on the device.
 const DeviceOps& device_ops();
+
+// cpu, cuda, or auto: a GPU where the driver and the library are there. Opens the library for a GPU.
+at::Device choose_device(std::string_view name);
 
 }  // namespace tandem::kernels

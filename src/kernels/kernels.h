@@ -30,9 +30,9 @@ at::Tensor empty_fp32(at::IntArrayRef shape, const at::Tensor& like);  // on the
 
 // Waits until all work on the device of `like` is done.
 void synchronize(const at::Tensor& like);
-// Bytes that tensors hold, and that the allocator holds of the device; at most so far, and now.
+// Bytes that tensors hold, that the allocator holds, now and at most so far; and all the device has.
 struct DeviceMemory {
-  int64_t allocated = 0, reserved = 0, peak_allocated = 0, peak_reserved = 0;
+  int64_t allocated = 0, reserved = 0, peak_allocated = 0, peak_reserved = 0, total = 0;
 };
 DeviceMemory device_memory(const at::Tensor& like);  // zeros on the CPU
 

@@ -37,7 +37,8 @@ class Decoder {
   const DecoderWeights& weights() const { return weights_; }
   DecoderWeights& weights() { return weights_; }
   int64_t value_bytes() const { return static_cast<int64_t>(weights_.embed_VE.element_size()); }
-  bool on_device() const { return !weights_.embed_VE.is_cpu(); }  // else on the CPU
+  at::Device device() const { return weights_.embed_VE.device(); }
+  bool on_device() const { return !device().is_cpu(); }  // else on the CPU
 
   std::vector<at::Tensor> make_kv(int64_t num_blocks) const;  // one tensor a layer, unset
 

@@ -33,7 +33,11 @@ DecoderWeights build(const ModelConfig& c, Make make) {
     if (c.mlp_bias) layer.down_bias_E = make({width});
   }
   w.final_norm_E = make({width});
-  w.lm_head_VE = c.tie_word_embeddings ? w.embed_VE : make({c.vocab_size, width});
+  if (c.value_head) {
+    w.value_head_1E = make({1, width}), w.value_bias_1 = make({1});
+  } else {
+    w.lm_head_VE = c.tie_word_embeddings ? w.embed_VE : make({c.vocab_size, width});
+  }
   return w;
 }
 
@@ -80,6 +84,8 @@ DecoderWeights converted(const DecoderWeights& weights, const at::TensorOptions&
   };
   convert(out.embed_VE);
   convert(out.final_norm_E);
+  convert(out.value_head_1E);
+  convert(out.value_bias_1);
   if (weights.lm_head_VE.is_same(weights.embed_VE)) {
     out.lm_head_VE = out.embed_VE;
   } else {
@@ -130,6 +136,8 @@ std::vector<NamedTensor> parameters(const DecoderWeights& w) {
   }
   add("final_norm", w.final_norm_E);
   if (!w.lm_head_VE.is_same(w.embed_VE)) add("lm_head", w.lm_head_VE);
+  add("value_head", w.value_head_1E);
+  add("value_bias", w.value_bias_1);
   return all;
 }
 
@@ -156,6 +164,8 @@ std::vector<NamedTensor> hf_parameters(const ModelConfig& config, const DecoderW
   }
   names.add("model.norm.weight", w.final_norm_E);
   if (!config.tie_word_embeddings) names.add("lm_head.weight", w.lm_head_VE);
+  names.add("score.weight", w.value_head_1E);
+  names.add("score.bias", w.value_bias_1);
   return all;
 }
 

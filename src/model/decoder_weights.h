@@ -22,7 +22,8 @@ struct LayerWeights {
 
 struct DecoderWeights {
   at::Tensor embed_VE, final_norm_E;
-  at::Tensor lm_head_VE;  // the embedding itself when tied
+  at::Tensor lm_head_VE;                   // the embedding itself when tied; undefined with a value head
+  at::Tensor value_head_1E, value_bias_1;  // undefined without one
   std::vector<LayerWeights> layers;
 };
 

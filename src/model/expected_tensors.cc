@@ -64,7 +64,12 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     append_layer(tensors, config, "model.layers." + std::to_string(layer) + ".");
   tensors.push_back({"model.norm.weight", {config.hidden_size}});
-  if (!config.tie_word_embeddings) tensors.push_back({"lm_head.weight", {config.vocab_size, config.hidden_size}});
+  if (config.value_head) {
+    tensors.push_back({"score.weight", {1, config.hidden_size}});
+    tensors.push_back({"score.bias", {1}});
+  } else if (!config.tie_word_embeddings) {
+    tensors.push_back({"lm_head.weight", {config.vocab_size, config.hidden_size}});
+  }
   return tensors;
 }
 

@@ -47,6 +47,7 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;  // the head is the embedding
+  bool value_head = false;           // a critic: one number a token (score.weight, score.bias) in the head's place
   RopeConfig rope;
 
   std::string json;  // the text it came from
@@ -67,7 +68,8 @@ struct ExpectedTensor {
   std::vector<int64_t> shape;
 };
 
-// Every parameter of the model once, in the order of the forward pass; no lm_head.weight when it is tied.
+// Every parameter of the model once, in the order of the forward pass; no lm_head.weight when it is tied
+// or a value head stands in its place.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 
 // IoError naming tensor and file for a parameter that is missing, has another shape, or is not a float type, and for a

@@ -1,9 +1,10 @@
 #include "programs/advantage.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <span>
-#include <string>
 
 #include "base/error.h"
 
@@ -46,7 +47,7 @@ void grpo(Group group, bool by_std) {
   for (Sample& s : group) s.advantage *= scale;
 }
 
-void grpo_pass_k(Group group) {
+void grpo_pass_k(Group group, bool by_std) {
   if (group.size() < 2)
     throw ConfigError("adv_estimator=grpo_passk needs groups of at least 2; set actor_rollout_ref.rollout.n");
   const auto better = [](const Sample& a, const Sample& b) { return a.reward < b.reward; };
@@ -56,7 +57,7 @@ void grpo_pass_k(Group group) {
     if (s != best) second = std::max(second, s->reward);
   const double gap = best->reward - second;
   for (Sample& s : group) s.advantage = 0;
-  if (gap > 0) best->advantage = gap / (sample_std(group, mean_reward(group)) + kEpsilon);
+  if (gap > 0) best->advantage = by_std ? gap / (sample_std(group, mean_reward(group)) + kEpsilon) : gap;
 }
 
 void rloo(Group group) {
@@ -68,23 +69,23 @@ void rloo(Group group) {
 
 void opo(Group group) {
   double tokens = 0, weighted = 0;
-  for (const Sample& s : group) tokens += s.response_length, weighted += s.response_length * s.reward;
-  const bool equal = all_equal(group);
-  for (Sample& s : group) s.advantage = equal ? 0 : s.reward - weighted / tokens;
+  for (const Sample& s : group) tokens += s.trained_length, weighted += s.trained_length * s.reward;
+  const bool idle = all_equal(group) || tokens == 0;
+  for (Sample& s : group) s.advantage = idle ? 0 : s.reward - weighted / tokens;
 }
 
 // Every token of a sample has the sample's value, so whitening needs lengths only. Sample variance, eps 1e-8, as
 // verl's.
 void whiten(RolloutBatch& batch) {
   double tokens = 0, sum = 0, squares = 0;
-  for (const Sample& s : batch) tokens += s.response_length, sum += s.response_length * s.advantage;
-  if (tokens < 2) throw DataError("whitening needs at least two response tokens in a step");
-  if (std::ranges::all_of(batch, [&](const Sample& s) { return s.advantage == batch.front().advantage; })) {
+  for (const Sample& s : batch) tokens += s.trained_length, sum += s.trained_length * s.advantage;
+  if (tokens == 1) throw DataError("whitening needs at least two response tokens in a step");
+  if (tokens == 0 || std::ranges::all_of(batch, [&](const Sample& s) { return s.advantage == batch[0].advantage; })) {
     for (Sample& s : batch) s.advantage = 0;
     return;
   }
   const double mean = sum / tokens;
-  for (const Sample& s : batch) squares += s.response_length * (s.advantage - mean) * (s.advantage - mean);
+  for (const Sample& s : batch) squares += s.trained_length * (s.advantage - mean) * (s.advantage - mean);
   const double scale = 1 / std::sqrt(squares / (tokens - 1) + 1e-8);
   for (Sample& s : batch) s.advantage = (s.advantage - mean) * scale;
 }
@@ -98,38 +99,69 @@ void for_groups(RolloutBatch& batch, Fn fn) {
   }
 }
 
-}  // namespace
-
-AdvantageEstimator parse_advantage_estimator(std::string_view name, bool by_std) {
-  if (name == "grpo") return by_std ? AdvantageEstimator::kGrpo : AdvantageEstimator::kDrGrpo;
-  if (name == "grpo_passk") return AdvantageEstimator::kGrpoPassK;
-  if (name == "rloo") return AdvantageEstimator::kRloo;
-  if (name == "opo") return AdvantageEstimator::kOpo;
-  if (name == "reinforce_plus_plus") return AdvantageEstimator::kReinforcePlusPlus;
-  if (name == "reinforce_plus_plus_baseline") return AdvantageEstimator::kReinforcePlusPlusBaseline;
-  throw ConfigError("unknown algorithm.adv_estimator '" + std::string(name) +
-                    "'; known: grpo, grpo_passk, rloo, opo, reinforce_plus_plus, reinforce_plus_plus_baseline");
+void gpg(RolloutBatch& batch) {
+  const auto scoring = std::ranges::count_if(batch, [](const Sample& s) { return s.reward != 0; });
+  const double scale = static_cast<double>(batch.size()) / static_cast<double>(std::max<int64_t>(1, scoring));
+  for_groups(batch, [&](Group group) {
+    center(group);
+    for (Sample& s : group) s.advantage *= scale;
+  });
 }
 
-void estimate_advantages(RolloutBatch& batch, AdvantageEstimator estimator) {
+double reward_by_key(const ScoredBatch& batch, size_t i, const std::string& key) {
+  for (const auto& [name, value] : batch.extras[i])
+    if (name == key) return value;
+  if (key == "score") return batch.samples[i].score;
+  throw DataError(
+      fmt::format("algorithm.gdpo_reward_keys names '{}', but the reward function gave sample {} of prompt {} no such "
+                  "number; return it in the dict",
+                  key, batch.samples[i].sample_index, batch.samples[i].prompt_id));
+}
+
+void gdpo(ScoredBatch& batch, const AdvantageOptions& options) {
+  RolloutBatch by_key = batch.samples;
+  for (Sample& s : batch.samples) s.advantage = 0;
+  for (size_t k = 0; k < options.gdpo_keys.size(); ++k) {
+    for (size_t i = 0; i < by_key.size(); ++i) by_key[i].reward = reward_by_key(batch, i, options.gdpo_keys[k]);
+    for_groups(by_key, [&](Group group) { grpo(group, options.by_std); });
+    const double weight = options.gdpo_weights.empty() ? 1 : options.gdpo_weights[k];
+    for (size_t i = 0; i < by_key.size(); ++i) batch.samples[i].advantage += weight * by_key[i].advantage;
+  }
+  whiten(batch.samples);
+}
+
+}  // namespace
+
+std::optional<AdvantageEstimator> find_advantage_estimator(std::string_view name) {
   using enum AdvantageEstimator;
-  switch (estimator) {
+  if (name == "grpo") return kGrpo;
+  if (name == "grpo_passk") return kGrpoPassK;
+  if (name == "rloo") return kRloo;
+  if (name == "opo") return kOpo;
+  if (name == "gpg") return kGpg;
+  if (name == "gdpo") return kGdpo;
+  if (name == "reinforce_plus_plus_baseline") return kReinforcePlusPlusBaseline;
+  return std::nullopt;
+}
+
+void estimate_advantages(ScoredBatch& batch, const AdvantageOptions& options) {
+  using enum AdvantageEstimator;
+  switch (options.estimator) {
     case kGrpo:
-      return for_groups(batch, [](Group g) { grpo(g, true); });
-    case kDrGrpo:
-      return for_groups(batch, [](Group g) { grpo(g, false); });
+      return for_groups(batch.samples, [&](Group g) { grpo(g, options.by_std); });
     case kGrpoPassK:
-      return for_groups(batch, grpo_pass_k);
+      return for_groups(batch.samples, [&](Group g) { grpo_pass_k(g, options.by_std); });
     case kRloo:
-      return for_groups(batch, rloo);
+      return for_groups(batch.samples, rloo);
     case kOpo:
-      return for_groups(batch, opo);
-    case kReinforcePlusPlus:
-      for (Sample& s : batch) s.advantage = s.reward;
-      return whiten(batch);
+      return for_groups(batch.samples, opo);
+    case kGpg:
+      return gpg(batch.samples);
+    case kGdpo:
+      return gdpo(batch, options);
     case kReinforcePlusPlusBaseline:
-      for_groups(batch, center);
-      return whiten(batch);
+      for_groups(batch.samples, center);
+      return whiten(batch.samples);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "control/dispatch.h"
+#include "engine/engine.h"
 #include "reward/reward_worker.h"
 
 namespace tandem {
@@ -15,6 +16,15 @@ struct Dispatch<ScoredBatch> {
       whole.extras.insert(whole.extras.end(), part.extras.begin(), part.extras.end());
     }
     return whole;
+  }
+};
+
+template <>
+struct Dispatch<CorrectedBatch> {
+  static CorrectedBatch merge(const std::vector<CorrectedBatch>& parts) {
+    std::vector<RolloutBatch> samples;
+    for (const CorrectedBatch& part : parts) samples.push_back(part.samples);
+    return {Dispatch<RolloutBatch>::merge(samples), parts.front().metrics};
   }
 };
 

@@ -2,20 +2,23 @@
 
 namespace tandem {
 
-StepResult Grpo::step(const PromptList& prompts) {
-  const RolloutBatch drawn = actor_.call<&Engine::generate>("gen", prompts);
-  ScoredBatch scored = reward_.call<&RewardWorker::score>("reward", drawn);
-  RolloutBatch& batch = scored.samples;
-  if (reference_ != nullptr) batch = reference_->call<&Reference::compute_logprobs>("ref", batch);
-  subtract_kl(batch);
-  estimate_advantages(batch, options_.estimator);
-  Metrics update = actor_.call<&Engine::update_policy>("update_actor", batch);
-  return {std::move(scored), std::move(update)};
+StepResult Grpo::step(const PromptSource& prompts) {
+  Metrics metrics;
+  ScoredBatch scored = experience_.collect(prompts, metrics);
+  if (options_.by_token) {
+    experience_.estimate_by_token(scored.samples, metrics);
+  } else {
+    for (Sample& sample : scored.samples) sample.reward -= experience_.kl_coef() * sample.kl;
+    estimate_advantages(scored, options_.advantage);
+  }
+  metrics.merge(roles_.actor.call<&Engine::update_policy>("update_actor", scored.samples));
+  ++num_steps_;
+  return {std::move(scored), std::move(metrics)};
 }
 
-void Grpo::subtract_kl(RolloutBatch& batch) const {
-  if (!options_.use_kl_in_reward) return;
-  for (Sample& sample : batch) sample.reward -= options_.kl_coef * sample.kl;
+void Grpo::restore(const ProgramState& state) {
+  experience_.kl().restore(state.kl_coef);
+  num_steps_ = state.num_steps;
 }
 
 }  // namespace tandem

@@ -56,23 +56,6 @@ ValueAndSlope token_kl(KlType type, double logprob, double ref_logprob) {
   return kl;
 }
 
-PolicyLoss clipped_policy_loss(double logprob, double old_logprob, double advantage, const ClipBounds& bounds) {
-  PolicyLoss out;
-  const double difference = logprob - old_logprob;
-  out.log_ratio = std::clamp(difference, -kLogRatioLimit, kLogRatioLimit);
-  const double ratio = std::exp(out.log_ratio), kept = std::clamp(ratio, 1 - bounds.low, 1 + bounds.high);
-  const double plain = -advantage * ratio, clipped = -advantage * kept;
-  out.clipped = clipped > plain;
-  out.loss = std::max(plain, clipped);
-  if (advantage < 0 && -advantage * bounds.dual < out.loss) {
-    out.clipped_lower = true;
-    out.loss = -advantage * bounds.dual;
-  }
-  const bool moves = !out.clipped && !out.clipped_lower && out.log_ratio == difference;
-  out.slope = moves ? plain : 0;
-  return out;
-}
-
 LossAggregation parse_loss_aggregation(std::string_view name) {
   if (name == "token-mean") return LossAggregation::kTokenMean;
   if (name == "token-sum") return LossAggregation::kTokenSum;

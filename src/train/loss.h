@@ -1,5 +1,5 @@
-// Token losses and their exact derivatives, in double: a token's loss depends on its own log-prob and entropy only, so
-// the gradient of the whole batch is known as soon as the log-probs are. Pure functions.
+// KL estimates and their exact derivatives, and how token losses become one number; in double. Pure functions. The
+// policy losses are in policy_loss.h.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +24,6 @@ struct ValueAndSlope {
 // d = logprob − ref_logprob: k1 = d, abs = |d|, k2 = d²/2, k3 = e^(−d) + d − 1. As in verl, k3 limits d to ±20 and its
 // value to 10; the slope is 0 beyond a limit.
 ValueAndSlope token_kl(KlType type, double logprob, double ref_logprob);
-
-// PPO's clipped objective (Schulman et al. 2017, arXiv:1707.06347) with asymmetric bounds (DAPO, arXiv:2503.14476) and
-// the dual clip for negative advantages (Ye et al. 2020, arXiv:1912.09729).
-struct ClipBounds {
-  double low = 0.2, high = 0.2;  // the ratio is kept in [1 − low, 1 + high]
-  double dual = 3.0;             // and a loss at a negative advantage below dual · |A|
-};
-struct PolicyLoss {
-  double loss = 0;
-  double slope = 0;            // d loss / d logprob
-  double log_ratio = 0;        // limited to ±20, as in verl
-  bool clipped = false;        // the bound on the ratio is active
-  bool clipped_lower = false;  // the dual clip is active
-};
-PolicyLoss clipped_policy_loss(double logprob, double old_logprob, double advantage, const ClipBounds& bounds);
 
 // How token losses become one number. Counts are those of the whole mini-batch over all ranks, so that neither the
 // micro-batches nor the ranks it is cut into change the result.

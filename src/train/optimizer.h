@@ -41,6 +41,7 @@ class Optimizer {
   DecoderWeights& first_moment() { return moment1_; }
   DecoderWeights& second_moment() { return moment2_; }
   DecoderWeights& masters(const DecoderWeights& weights);  // the weights themselves where they are fp32
+  void set_masters(DecoderWeights masters) { masters_ = std::move(masters); }
   void set_num_steps(int64_t steps) { num_steps_ = steps; }
 
  private:

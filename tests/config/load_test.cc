@@ -40,7 +40,7 @@ TEST(Load, DefaultsAreThoseOfTheStructs) {
   const Config config = load({});
   EXPECT_EQ(config.data.train_batch_size, 1024);
   EXPECT_EQ(config.actor_rollout_ref.rollout.temperature, 1.0);
-  EXPECT_EQ(config.algorithm.adv_estimator, "grpo");
+  EXPECT_EQ(config.algorithm.adv_estimator, "gae");
   EXPECT_EQ(config.actor_rollout_ref.actor.optim.betas, (std::vector<double>{0.9, 0.999}));
   EXPECT_EQ(config.trainer.default_local_dir, "runs/gsm8k/checkpoints");
 }

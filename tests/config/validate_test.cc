@@ -14,6 +14,7 @@ Config valid() {
   Config config;
   config.actor_rollout_ref.model.path = "/models/tiny";
   config.actor_rollout_ref.rollout.n = 8;
+  config.algorithm.adv_estimator = "grpo";
   return config;
 }
 
@@ -153,6 +154,86 @@ TEST(Validate, RewardAndTrainer) {
   expect_refused("trainer.resume_from_path", [](Config& c) { c.trainer.resume_mode = "resume_path"; });
   expect_refused("trainer.device", [](Config& c) { c.trainer.device = "tpu"; });
   expect_refused("numerics.mode", [](Config& c) { c.numerics.mode = "slow"; });
+}
+
+TEST(Validate, Algorithm) {
+  const std::string at = "algorithm.";
+  const auto with = [](const char* estimator, auto change) {
+    return [=](Config& c) {
+      c.algorithm.adv_estimator = estimator;
+      change(c);
+    };
+  };
+  expect_refused(at + "gamma", with("grpo", [](Config& c) { c.algorithm.gamma = 0.9; }));
+  expect_refused(at + "lam", with("reinforce_plus_plus", [](Config& c) { c.algorithm.lam = 0.9; }));
+  expect_fine(with("gae", [](Config& c) { c.algorithm.gamma = c.algorithm.lam = 0.9; }));
+  expect_fine(with("reinforce_plus_plus", [](Config& c) { c.algorithm.gamma = 0.9; }));
+  expect_refused("trainer.critic_warmup", with("grpo", [](Config& c) { c.trainer.critic_warmup = 1; }));
+  expect_fine(with("gae", [](Config& c) { c.trainer.critic_warmup = 1; }));
+  expect_refused(at + "gdpo_reward_keys", with("gdpo", [](Config&) {}));
+  expect_refused(at + "gdpo_reward_weights", with("gdpo", [](Config& c) {
+                   c.algorithm.gdpo_reward_keys = {"a", "b"};
+                   c.algorithm.gdpo_reward_weights = {1};
+                 }));
+  expect_refused(at + "use_kl_in_reward", with("gdpo", [](Config& c) {
+                   c.algorithm.gdpo_reward_keys = {"a"};
+                   c.algorithm.use_kl_in_reward = true;
+                 }));
+  expect_refused("actor_rollout_ref.rollout.n",
+                 with("grpo_passk", [](Config& c) { c.actor_rollout_ref.rollout.n = 1; }));
+  expect_refused(at + "kl_ctrl.target_kl", [](Config& c) { c.algorithm.kl_ctrl.target_kl = 0; });
+  expect_refused(at + "kl_ctrl.horizon", [](Config& c) { c.algorithm.kl_ctrl.horizon = 0; });
+  expect_refused(at + "adv_estimator", with("ppo", [](Config&) {}));
+}
+
+TEST(Validate, DynamicSamplingAndCorrection) {
+  const std::string at = "algorithm.";
+  expect_refused(at + "filter_groups.enable", [](Config& c) {
+    c.algorithm.filter_groups.enable = true;
+    c.actor_rollout_ref.rollout.n = 1;
+  });
+  expect_refused(at + "filter_groups.metric", [](Config& c) {
+    c.algorithm.filter_groups = {true, "seq_final_reward", 0};
+    c.algorithm.use_kl_in_reward = true;
+  });
+  expect_refused(at + "filter_groups.max_num_gen_batches",
+                 [](Config& c) { c.algorithm.filter_groups.max_num_gen_batches = -1; });
+  expect_refused(at + "rollout_correction.bypass_mode", [](Config& c) {
+    c.algorithm.rollout_correction.bypass_mode = true;
+    c.algorithm.rollout_correction.rollout_is = "token";
+  });
+  expect_refused(at + "rollout_correction.rollout_rs_threshold",
+                 [](Config& c) { c.algorithm.rollout_correction.rollout_rs = "token_k1"; });
+}
+
+TEST(Validate, PolicyLoss) {
+  const std::string at = "actor_rollout_ref.actor.";
+  const auto with = [](const char* loss, auto change) {
+    return [=](Config& c) {
+      c.actor_rollout_ref.actor.policy_loss.loss_mode = loss;
+      change(c.actor_rollout_ref.actor);
+    };
+  };
+  expect_refused(at + "policy_loss.dro_beta", with("dro", [](ActorConfig&) {}));
+  expect_fine(with("dro", [](ActorConfig& a) { a.policy_loss.dro_beta = 0.5; }));
+  for (const char* loss : {"gspo", "sapo", "geo_mean"}) {
+    expect_refused(at + "loss_agg_mode", with(loss, [](ActorConfig&) {}));
+    expect_fine(with(loss, [](ActorConfig& a) { a.loss_agg_mode = "seq-mean-token-mean"; }));
+  }
+  expect_refused(at + "policy_loss.clip_cov_lb",
+                 with("clip_cov", [](ActorConfig& a) { a.policy_loss.clip_cov_lb = 9; }));
+  expect_refused(at + "policy_loss.kl_cov_ratio",
+                 with("kl_cov", [](ActorConfig& a) { a.policy_loss.kl_cov_ratio = 2; }));
+  expect_refused(at + "tau_neg", [](Config& c) { c.actor_rollout_ref.actor.tau_neg = 0; });
+  expect_refused(at + "policy_loss.loss_mode", with("ppo", [](ActorConfig&) {}));
+}
+
+TEST(Validate, Critic) {
+  expect_refused("critic.ppo_mini_batch_size", [](Config& c) { c.critic.ppo_mini_batch_size = 2000; });
+  expect_refused("critic.cliprange_value", [](Config& c) { c.critic.cliprange_value = 0; });
+  expect_refused("critic.optim.lr", [](Config& c) { c.critic.optim.lr = -1; });
+  expect_refused("critic.use_dynamic_bsz", [](Config& c) { c.critic.use_dynamic_bsz = false; });
+  expect_refused("critic.model.path", [](Config& c) { c.critic.model.path = ""; });
 }
 
 TEST(Validate, ErrorsOfLoadingNameThePlace) {

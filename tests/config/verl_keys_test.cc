@@ -64,7 +64,7 @@ const std::vector<Line> kGrpoLines = {
     {"actor_rollout_ref.ref.log_prob_use_dynamic_bsz=True", kA},
     {"actor_rollout_ref.ref.log_prob_max_token_len_per_gpu=24576", kA},
     {"actor_rollout_ref.ref.fsdp_config.param_offload=True", kA},
-    {"trainer.critic_warmup=0", kA},
+    {"trainer.critic_warmup=0", kH},
     {"trainer.balance_batch=True", kA},
     {"trainer.logger=[\"console\",\"wandb\"]", kH},
     {"trainer.project_name='verl_grpo_example_gsm8k'", kH},
@@ -81,15 +81,26 @@ const std::vector<Line> kGrpoLines = {
 
 // The further lines of the gsm8k quickstart and of the PPO script.
 const std::vector<Line> kPpoLines = {
-    {"algorithm.adv_estimator=gae", kR},
+    {"algorithm.adv_estimator=gae", kH},
     {"algorithm.gamma=1.0", kH},
     {"algorithm.lam=1.0", kH},
-    {"critic.optim.lr=1e-5", kA},
-    {"critic.model.path=/models/Qwen2.5-0.5B-Instruct", kA},
-    {"critic.ppo_micro_batch_size_per_gpu=4", kA},
-    {"critic.use_dynamic_bsz=True", kA},
+    {"critic.enable=True", kA},
+    {"critic.strategy=fsdp", kA},
+    {"critic.optim.lr=1e-5", kH},
+    {"critic.model.path=/models/Qwen2.5-0.5B-Instruct", kH},
+    {"critic.model.use_remove_padding=True", kA},
+    {"critic.model.enable_gradient_checkpointing=True", kH},
+    {"critic.ppo_micro_batch_size_per_gpu=4", kH},
+    {"critic.use_dynamic_bsz=True", kH},
+    {"critic.ppo_max_token_len_per_gpu=24576", kH},
+    {"critic.forward_max_token_len_per_gpu=24576", kA},
     {"critic.fsdp.param_offload=False", kA},
-    {"critic.cliprange_value=0.5", kA},
+    {"critic.model.fsdp_config.optimizer_offload=False", kA},
+    {"critic.cliprange_value=0.5", kH},
+    {"critic.grad_clip=1.0", kH},
+    {"algorithm.kl_ctrl.type=adaptive", kH},
+    {"algorithm.kl_ctrl.horizon=10000", kH},
+    {"algorithm.kl_ctrl.target_kl=0.1", kH},
     {"trainer.max_critic_ckpt_to_keep=1", kA},
     {"trainer.default_hdfs_dir=null", kA},
 };
@@ -110,10 +121,17 @@ const std::vector<Line> kOtherLines = {
     {"actor_rollout_ref.rollout.quantization=null", kA},
     {"actor_rollout_ref.rollout.multi_turn.enable=True", kR},
     {"actor_rollout_ref.rollout.agent.num_workers=8", kA},
-    {"actor_rollout_ref.actor.policy_loss.loss_mode=gspo", kR},
-    {"algorithm.filter_groups.enable=True", kR},
-    {"algorithm.filter_groups.metric=acc", kA},
-    {"algorithm.rollout_correction.rollout_is=token", kA},
+    {"actor_rollout_ref.actor.policy_loss.loss_mode=gspo", kH},
+    {"actor_rollout_ref.actor.policy_loss.loss_mode=bypass_mode", kR},
+    {"actor_rollout_ref.actor.policy_loss.ppo_kl_coef=0.1", kH},
+    {"algorithm.filter_groups.enable=True", kH},
+    {"algorithm.filter_groups.metric=acc", kH},
+    {"algorithm.filter_groups.max_inflight_gen_batches=2", kA},
+    {"algorithm.rollout_correction.rollout_is=token", kH},
+    {"algorithm.rollout_correction.loss_type=reinforce", kR},
+    {"algorithm.adv_estimator=grpo_vectorized", kR},
+    {"critic.ppo_micro_batch_size=4", kR},
+    {"critic.model.lora_rank=8", kR},
     {"data.custom_cls.path=my.py", kR},
     {"custom_reward_function.path=my.py", kH},
     {"reward.reward_model.enable=True", kH},
@@ -176,9 +194,10 @@ TEST(VerlKeys, ARefusalSaysWhatToDo) {
     }
     return "";
   };
-  EXPECT_EQ(refused("algorithm.adv_estimator=gae"),
-            "override 'algorithm.adv_estimator=gae': algorithm.adv_estimator=gae is refused: there is no critic yet: "
-            "use algorithm.adv_estimator=grpo");
+  EXPECT_EQ(
+      refused("algorithm.adv_estimator=rloo_vectorized"),
+      "override 'algorithm.adv_estimator=rloo_vectorized': algorithm.adv_estimator=rloo_vectorized is refused: not "
+      "there: use algorithm.adv_estimator=optimal_token_baseline, grpo or rloo");
   for (const auto& lines : {kPpoLines, kOtherLines})
     for (const Line& line : lines)
       EXPECT_EQ(refused(line.text).find(" is refused: ") != std::string::npos, line.expected == kR) << line.text;
@@ -228,12 +247,33 @@ trainer: {default_local_dir: "checkpoints/${trainer.project_name}/${trainer.expe
   EXPECT_THROW(parse_config(kYaml, "verl.yaml", {}), ConfigError);  // no model
 }
 
-TEST(VerlKeys, CorrectionIsNeededOnlyUnderFast) {
-  std::vector<std::string> overrides = {"actor_rollout_ref.model.path=/m",
-                                        "algorithm.rollout_correction.rollout_is=token"};
-  EXPECT_EQ(parse_config("", "", overrides).notes.size(), 1u);
-  overrides.push_back("numerics=fast");
-  EXPECT_THROW(parse_config("", "", overrides), ConfigError);
+TEST(VerlKeys, CriticFollowsTheEstimator) {
+  const auto text = [](std::vector<std::string> overrides) -> std::string {
+    overrides.emplace_back("actor_rollout_ref.model.path=/m");
+    try {
+      parse_config("", "", overrides);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(text({"critic.enable=True"}), "");
+  EXPECT_EQ(text({"critic.enable=False", "algorithm.adv_estimator=grpo"}), "");
+  EXPECT_NE(text({"critic.enable=False"}).find("critic.enable=False does not go with"), std::string::npos);
+  EXPECT_NE(text({"critic.enable=True", "algorithm.adv_estimator=rloo"}).find("adv_estimator=rloo"), std::string::npos);
+}
+
+TEST(VerlKeys, ALossThatAveragesWithinTheResponseSaysSo) {
+  const auto mode = [](std::vector<std::string> overrides) {
+    overrides.emplace_back("actor_rollout_ref.model.path=/m");
+    return parse_config("", "", overrides).config.actor_rollout_ref.actor.loss_agg_mode;
+  };
+  EXPECT_EQ(mode({}), "token-mean");
+  EXPECT_EQ(mode({"actor_rollout_ref.actor.policy_loss.loss_mode=gspo"}), "seq-mean-token-mean");
+  EXPECT_EQ(mode({"actor_rollout_ref.actor.policy_loss.loss_mode=cispo"}), "token-mean");
+  EXPECT_THROW(
+      mode({"actor_rollout_ref.actor.policy_loss.loss_mode=gspo", "actor_rollout_ref.actor.loss_agg_mode=token-mean"}),
+      ConfigError);
 }
 
 TEST(VerlKeys, OldNamesReachTheirSuccessors) {
@@ -256,9 +296,9 @@ TEST(VerlKeys, OldNamesReachTheirSuccessors) {
 
 TEST(VerlKeys, ManyIdleKeysOfOneRowShareALine) {
   const std::vector<std::string> overrides = {"actor_rollout_ref.model.path=/m"};
-  const LoadedConfig loaded = parse_config("critic: {a: 1, b: 2, c: {d: 3, e: null, f: 4}}", "", overrides);
+  const LoadedConfig loaded = parse_config("critic: {fsdp: {a: 1, b: 2, c: {d: 3, e: null, f: 4}}}", "", overrides);
   ASSERT_EQ(loaded.notes.size(), 1u);
-  EXPECT_TRUE(loaded.notes[0].starts_with("critic.* (4 keys) has no effect")) << loaded.notes[0];
+  EXPECT_TRUE(loaded.notes[0].starts_with("critic.fsdp.* (4 keys) has no effect")) << loaded.notes[0];
 }
 
 TEST(VerlKeys, TheListsDoNotContradictEachOther) {

@@ -68,6 +68,7 @@ def settings(folder, steps=STEPS, pause=0.0, **overrides):
         "actor_rollout_ref.actor.ppo_mini_batch_size": 2,
         "actor_rollout_ref.actor.optim.lr": 1e-3,
         "actor_rollout_ref.actor.use_kl_loss": True,
+        "algorithm.adv_estimator": "grpo",
         "reward.custom_reward_function.path": "reward.py",
         "reward.custom_reward_function.reward_kwargs.pause": pause,
         "reward.num_workers": 1,

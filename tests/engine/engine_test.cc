@@ -224,7 +224,7 @@ TEST(Reference, ThePolicyItselfHasNoDivergence) {
   Reference reference(options, role.store);
   for (const Sample& sample : reference.compute_logprobs(role.engine.generate(prompts(0)))) {
     EXPECT_EQ(sample.kl, 0.0);
-    EXPECT_EQ(role.store->ref_logprobs(sample.handle), role.store->get(sample.handle)->rollout_logprobs);
+    EXPECT_EQ(role.store->record(sample.handle).ref_logprobs, role.store->get(sample.handle)->rollout_logprobs);
   }
   role.step(0);
   double total = 0;

@@ -19,24 +19,37 @@ struct Row {
   uint32_t length = 4;
 };
 
-std::vector<double> advantages(const std::vector<Row>& rows, AdvantageEstimator estimator) {
-  RolloutBatch batch;
+// Dr.GRPO's is grpo without the standard deviation.
+const AdvantageOptions kDrGrpo{.estimator = kGrpo, .by_std = false, .gdpo_keys = {}, .gdpo_weights = {}};
+AdvantageOptions options_of(AdvantageEstimator estimator) { return {.estimator = estimator}; }
+AdvantageOptions options_of(const AdvantageOptions& options) { return options; }
+
+ScoredBatch batch_of(const std::vector<Row>& rows) {
+  ScoredBatch batch;
   for (const Row& row : rows) {
     Sample sample;
-    sample.group = row.group, sample.reward = row.reward, sample.response_length = row.length;
+    sample.group = row.group, sample.reward = row.reward, sample.trained_length = row.length;
+    sample.response_length = row.length + 3;    // a tool's tokens do not count
     sample.score = -77, sample.advantage = 99;  // neither may matter
-    batch.push_back(sample);
+    batch.samples.push_back(sample);
   }
-  estimate_advantages(batch, estimator);
+  return batch;
+}
+
+template <class Options>
+std::vector<double> advantages(const std::vector<Row>& rows, const Options& options) {
+  ScoredBatch batch = batch_of(rows);
+  estimate_advantages(batch, options_of(options));
   std::vector<double> out;
-  for (const Sample& sample : batch) out.push_back(sample.advantage);
+  for (const Sample& sample : batch.samples) out.push_back(sample.advantage);
   return out;
 }
 
-std::vector<double> one_group(const std::vector<double>& rewards, AdvantageEstimator estimator) {
+template <class Options>
+std::vector<double> one_group(const std::vector<double>& rewards, const Options& options) {
   std::vector<Row> rows;
   for (const double reward : rewards) rows.push_back({0, reward});
-  return advantages(rows, estimator);
+  return advantages(rows, options);
 }
 
 void expect_near(const std::vector<double>& got, const std::vector<double>& wanted, double tolerance = 1e-12) {
@@ -56,7 +69,7 @@ TEST(Grpo, SampleStandardDeviation) {
 }
 
 TEST(Grpo, EqualRewardsGiveExactlyZero) {
-  for (const auto estimator : {kGrpo, kDrGrpo, kGrpoPassK, kRloo, kOpo})
+  for (const auto estimator : {kGrpo, kGrpoPassK, kRloo, kOpo, kGpg})
     for (const auto& [count, reward] : {std::pair{8, 0.1}, {7, 0.1}, {8, 0.35}, {3, -1e9}, {2, 0.0}})
       for (const double advantage : one_group(std::vector<double>(count, reward), estimator))
         EXPECT_EQ(advantage, 0.0) << count << " of " << reward;
@@ -82,7 +95,8 @@ TEST(Grpo, GroupsDoNotMix) {
 }
 
 TEST(Grpo, AGroupOfOneGetsItsReward) {
-  for (const auto estimator : {kGrpo, kDrGrpo, kRloo}) expect_near(one_group({0.7}, estimator), {0.7});
+  for (const auto estimator : {kGrpo, kRloo, kGpg}) expect_near(one_group({0.7}, estimator), {0.7});
+  expect_near(one_group({0.7}, kDrGrpo), {0.7});
   expect_near(one_group({0.7}, kOpo), {0});  // its baseline is itself
   EXPECT_THROW(one_group({0.7}, kGrpoPassK), ConfigError);
 }
@@ -91,6 +105,7 @@ TEST(Grpo, AGroupOfOneGetsItsReward) {
 TEST(PassK, OnlyTheBest) {
   expect_near(one_group({1, 3, 0, 0}, kGrpoPassK), {0, 2 / (std::sqrt(2.0) + 1e-6), 0, 0});
   expect_near(one_group({3, 3, 0, 0}, kGrpoPassK), {0, 0, 0, 0});  // no gap between best and second
+  expect_near(one_group({1, 3, 0, 0}, AdvantageOptions{.estimator = kGrpoPassK, .by_std = false}), {0, 2, 0, 0});
 }
 
 // R - mean of the others: 1 - 2/3, 2 - 1/3, 0 - 1, 0 - 1.
@@ -101,14 +116,42 @@ TEST(Opo, WeighsByLength) {
   expect_near(advantages({{0, 1, 10}, {0, 0, 30}, {0, 2, 20}}, kOpo), {1.0 / 6, -5.0 / 6, 7.0 / 6});
 }
 
-// Tokens: 1 x 3, 0 x 1. Mean 0.75, squares 3 * 0.0625 + 0.5625 = 0.75, sample variance 0.25.
-TEST(ReinforcePlusPlus, WhitensOverTokens) {
-  const double scale = 1 / std::sqrt(0.25 + 1e-8);
-  expect_near(advantages({{0, 1, 3}, {1, 0, 1}}, kReinforcePlusPlus), {0.25 * scale, -0.75 * scale});
-  expect_near(advantages({{0, 0.1, 3}, {1, 0.1, 1}, {1, 0.1, 6}}, kReinforcePlusPlus), {0, 0, 0}, 0);
+// A response whose tokens are all masked has no weight: baseline (1 * 10 + 2 * 30) / 40 = 1.75, and 0 for its own 5.
+TEST(Opo, AllMaskedRowsWeighNothing) {
+  expect_near(advantages({{0, 1, 10}, {0, 5, 0}, {0, 2, 30}}, kOpo), {-0.75, 3.25, 0.25});
+  expect_near(advantages({{0, 1, 0}, {0, 5, 0}}, kOpo), {0, 0});
+}
+
+// Four samples, three of them with a reward: alpha = 4 / 3. Means 1 and 0.5.
+TEST(Gpg, ScalesByTheShareThatScores) {
+  expect_near(advantages({{0, 2}, {0, 0}, {1, 0.75}, {1, 0.25}}, kGpg), {4.0 / 3, -4.0 / 3, 1.0 / 3, -1.0 / 3});
+  expect_near(one_group({0, 0}, kGpg), {0, 0});
+}
+
+// Key a: 1, 0 -> grpo +-x with x = 0.5 / (1/sqrt(2) + 1e-6) = 0.707106; key b (weight 2): 0, 4 -> -+y with
+// y = 2 / (4/sqrt(2) + 1e-6) = 0.7071065. Sums: x - 2y, 2y - x. Lengths 1 and 3: mean (2y - x) / 2 = m, deviations -3m
+// and m, squares 9 m^2 + 3 m^2 = 12 m^2, over 3: 4 m^2. Whitened: -1.5 and 0.5 (to the eps of 1e-8 beside 4 m^2 = 0.5).
+TEST(Gdpo, AddsNormalisedKeysAndWhitens) {
+  ScoredBatch batch = batch_of({{0, 7, 1}, {0, 8, 3}});
+  batch.extras = {{{"a", 1}, {"b", 0}}, {{"b", 4}, {"a", 0}}};
+  AdvantageOptions options{.estimator = kGdpo, .gdpo_keys = {"a", "b"}, .gdpo_weights = {1, 2}};
+  estimate_advantages(batch, options);
+  EXPECT_NEAR(batch.samples[0].advantage, -1.5, 1e-7);
+  EXPECT_NEAR(batch.samples[1].advantage, 0.5, 1e-7);
+  EXPECT_EQ(batch.samples[0].reward, 7);  // untouched
+  options.gdpo_keys = {"a", "c"};
+  EXPECT_THROW(estimate_advantages(batch, options), DataError);
+  options = {.estimator = kGdpo, .gdpo_keys = {"score"}};
+  for (Sample& sample : batch.samples) sample.score = 0.25;
+  estimate_advantages(batch, options);
+  EXPECT_EQ(batch.samples[0].advantage, 0);
+}
+
+TEST(ReinforcePlusPlus, EqualAndTooFew) {
   expect_near(advantages({{0, 0.1, 3}, {0, 0.1, 4}, {1, 0.7, 6}, {1, 0.7, 7}}, kReinforcePlusPlusBaseline),
               {0, 0, 0, 0}, 0);
-  EXPECT_THROW(advantages({{0, 1, 1}}, kReinforcePlusPlus), DataError);
+  EXPECT_THROW(advantages({{0, 1, 1}}, kReinforcePlusPlusBaseline), DataError);
+  expect_near(advantages({{0, 1, 0}, {0, 0, 0}}, kReinforcePlusPlusBaseline), {0, 0}, 0);  // all masked
 }
 
 // Group 0: 1, 0 -> 0.5, -0.5. Group 1: 4, 4 -> 0. Lengths 1, 3, 2, 2: sum -1 over 8 tokens, mean -1/8; squares
@@ -120,14 +163,14 @@ TEST(ReinforcePlusPlus, WithTheGroupsMeanAsBaseline) {
 }
 
 TEST(AdvantageNames, AreVerls) {
-  EXPECT_EQ(parse_advantage_estimator("grpo", true), kGrpo);
-  EXPECT_EQ(parse_advantage_estimator("grpo", false), kDrGrpo);
-  EXPECT_EQ(parse_advantage_estimator("grpo_passk", true), kGrpoPassK);
-  EXPECT_EQ(parse_advantage_estimator("rloo", true), kRloo);
-  EXPECT_EQ(parse_advantage_estimator("opo", true), kOpo);
-  EXPECT_EQ(parse_advantage_estimator("reinforce_plus_plus", true), kReinforcePlusPlus);
-  EXPECT_EQ(parse_advantage_estimator("reinforce_plus_plus_baseline", true), kReinforcePlusPlusBaseline);
-  EXPECT_THROW(parse_advantage_estimator("gae2", true), ConfigError);
+  EXPECT_EQ(find_advantage_estimator("grpo"), kGrpo);
+  EXPECT_EQ(find_advantage_estimator("grpo_passk"), kGrpoPassK);
+  EXPECT_EQ(find_advantage_estimator("rloo"), kRloo);
+  EXPECT_EQ(find_advantage_estimator("opo"), kOpo);
+  EXPECT_EQ(find_advantage_estimator("gpg"), kGpg);
+  EXPECT_EQ(find_advantage_estimator("gdpo"), kGdpo);
+  EXPECT_EQ(find_advantage_estimator("reinforce_plus_plus_baseline"), kReinforcePlusPlusBaseline);
+  EXPECT_EQ(find_advantage_estimator("gae"), std::nullopt);  // token by token: train/token_advantage.h
 }
 
 }  // namespace

@@ -123,6 +123,21 @@ TEST_P(Gradient, SkippedSamplesWouldHaveAddedNothing) {
   EXPECT_LE(relative_error(skipped.gradients, computed.gradients), 1e-5);
 }
 
+TEST_P(Gradient, MicroBatchesDoNotMatterToAnyLoss) {
+  for (const PolicyLossKind& kind : policy_losses()) {
+    options_.policy = &kind;
+    options_.policy_options.clip_cov_low = -1, options_.policy_options.clip_cov_ratio = 0.2;
+    options_.policy_options.kl_cov_ratio = 0.2;
+    if (kind.aggregation) options_.aggregation = *kind.aggregation;
+    const Update whole = gradient_of(*decoder_, options_, samples_);
+    TrainerOptions cut = options_;
+    cut.max_micro_tokens = 20;
+    const Update parts = gradient_of(*decoder_, cut, samples_);
+    EXPECT_NEAR(parts.stats.loss, whole.stats.loss, 1e-12) << kind.name;
+    EXPECT_LE(relative_error(parts.gradients, whole.gradients), 1e-5) << kind.name;
+  }
+}
+
 TEST_P(Gradient, EveryAggregationGivesTheReferencesLoss) {
   const json& golden = golden_["loss_with_kl_and_entropy"];
   options_.use_kl_loss = true;

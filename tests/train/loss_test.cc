@@ -1,4 +1,4 @@
-// Token losses by hand, and their slopes against differences.
+// KL estimates and aggregations by hand, and slopes against differences.
 #include "train/loss.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "train/policy_loss.h"
 
 namespace tandem {
 namespace {
@@ -73,60 +74,6 @@ TEST(TokenKl, UnknownNames) {
   for (const char* name : {"", "+", "k4", "kl++", "low_var"}) EXPECT_THROW(parse_kl_type(name), ConfigError) << name;
 }
 
-PolicyLoss at_ratio(double ratio, double advantage, ClipBounds bounds = {0.2, 0.28, 3.0}) {
-  return clipped_policy_loss(-2 + std::log(ratio), -2, advantage, bounds);
-}
-
-// max(-A r, -A clip(r, 0.8, 1.28)), and for A < 0 at most -3 A.
-TEST(PolicyLoss, ByHand) {
-  struct Case {
-    double ratio, advantage, loss, slope;
-    bool clipped, lower;
-  };
-  for (const Case& c : {Case{1.0, 2, -2, -2, false, false},      // on policy
-                        Case{1.2, 2, -2.4, -2.4, false, false},  // inside the upper bound
-                        Case{1.5, 2, -2.56, 0, true, false},     // 2 * 1.28
-                        Case{0.5, 2, -1, -1, false, false},      // a good token made rarer: no bound
-                        Case{1.0, -2, 2, 2, false, false},       //
-                        Case{0.9, -2, 1.8, 1.8, false, false},   //
-                        Case{0.5, -2, 1.6, 0, true, false},      // 2 * 0.8
-                        Case{2.0, -2, 4, 4, false, false},       // a bad token made likelier
-                        Case{4.5, -2, 6, 0, false, true}}) {     // dual clip: 3 * 2 instead of 9
-    const PolicyLoss got = at_ratio(c.ratio, c.advantage);
-    EXPECT_NEAR(got.loss, c.loss, 1e-12) << c.ratio << " " << c.advantage;
-    EXPECT_NEAR(got.slope, c.slope, 1e-12) << c.ratio << " " << c.advantage;
-    EXPECT_NEAR(got.log_ratio, std::log(c.ratio), 1e-12);
-    EXPECT_EQ(got.clipped, c.clipped) << c.ratio << " " << c.advantage;
-    EXPECT_EQ(got.clipped_lower, c.lower) << c.ratio << " " << c.advantage;
-  }
-  const PolicyLoss same = clipped_policy_loss(-0.75, -0.75, 1.5, {});
-  EXPECT_EQ(same.loss, -1.5);
-  EXPECT_EQ(same.log_ratio, 0);
-  EXPECT_EQ(clipped_policy_loss(-1, -3, 0, {}).slope, 0);
-}
-
-TEST(PolicyLoss, SlopesAreDerivatives) {
-  const double h = 1e-6;
-  for (const double advantage : {1.7, -0.6, 0.0})
-    for (const double ratio : {0.01, 0.3, 0.79, 0.81, 1.0, 1.27, 1.29, 2.9, 3.1, 50.0}) {
-      const PolicyLoss at = at_ratio(ratio, advantage);
-      const double step = std::exp(h);
-      const double difference =
-          (at_ratio(ratio * step, advantage).loss - at_ratio(ratio / step, advantage).loss) / (2 * h);
-      EXPECT_NEAR(at.slope, difference, 1e-6) << ratio << " " << advantage;
-    }
-}
-
-TEST(PolicyLoss, ExtremeRatiosStayFinite) {
-  for (const double gap : {-10000.0, -100.0, 100.0, 10000.0})
-    for (const double advantage : {1.0, -1.0}) {
-      const PolicyLoss got = clipped_policy_loss(-1 + gap, -1, advantage, {});
-      EXPECT_TRUE(std::isfinite(got.loss) && std::isfinite(got.slope)) << gap;
-      EXPECT_EQ(got.log_ratio, std::copysign(20, gap));
-      EXPECT_EQ(got.slope, 0) << gap;
-    }
-}
-
 // LOSS-1: responses of 1 and 3 tokens with losses -1 and +1, +1, +1.
 TEST(TokenWeight, FourTokensOfTwoResponses) {
   const BatchCounts counts{4, 2, 8};
@@ -148,7 +95,7 @@ TEST(TokenWeight, GradientOfOneParameter) {
   for (const auto& [advantage, length] : {std::pair{1.0, 1}, {-1.0, 3}})
     for (int t = 0; t < length; ++t)
       gradient += token_weight(LossAggregation::kTokenMean, {4, 2, 1}, length) *
-                  clipped_policy_loss(std::log(0.5), std::log(0.5), advantage, {}).slope * 0.5;
+                  vanilla_loss({std::log(0.5), std::log(0.5), advantage, {}, false}, {}).slope * 0.5;
   EXPECT_NEAR(gradient, 0.25, 1e-15);  // (-0.5 + 1.5) / 4
 }
 

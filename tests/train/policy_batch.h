@@ -33,8 +33,9 @@ inline std::vector<TrainingSample> golden_samples(const nlohmann::json& golden) 
 inline TrainerOptions golden_options(const nlohmann::json& golden, const std::string& loss) {
   const auto& settings = golden["losses"][loss];
   TrainerOptions options;
-  options.clip = {golden["clip_low"].get<double>(), golden["clip_high"].get<double>(),
-                  golden["dual_clip"].get<double>()};
+  options.policy_options.clip_low = golden["clip_low"].get<double>();
+  options.policy_options.clip_high = golden["clip_high"].get<double>();
+  options.policy_options.clip_c = golden["dual_clip"].get<double>();
   options.aggregation = parse_loss_aggregation(settings["agg"].get<std::string>());
   options.kl_loss_coef = settings["kl_coef"].get<double>();
   options.use_kl_loss = options.kl_loss_coef != 0;

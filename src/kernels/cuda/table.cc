@@ -51,9 +51,11 @@ void synchronize(const at::Tensor&) { launched(cudaStreamSynchronize(stream()), 
 kernels::DeviceMemory device_memory(const at::Tensor& like) {
   using c10::CachingAllocator::StatType;
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(like.device().index());
+  size_t free = 0, total = 0;
+  launched(cudaMemGetInfo(&free, &total), "memory");
   const auto all = static_cast<size_t>(StatType::AGGREGATE);
   return {stats.allocated_bytes[all].current, stats.reserved_bytes[all].current, stats.allocated_bytes[all].peak,
-          stats.reserved_bytes[all].peak};
+          stats.reserved_bytes[all].peak, static_cast<int64_t>(total)};
 }
 
 extern "C" __attribute__((visibility("default"))) const kernels::DeviceOps* tandem_device_ops() {

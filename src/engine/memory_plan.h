@@ -1,0 +1,17 @@
+// How a GPU's memory is shared out: what stays, and what the cache (in rollout) and the activations (in the update) get.
+// Pure arithmetic.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem {
+
+struct MemoryPlan {
+  int64_t kv_cache_bytes = 0, activation_bytes = 0;
+};
+
+// A parameter keeps 2 bytes of compute weight and, trained, 12 of fp32 master and moments; its gradient's 4 live in
+// the update only. `workspace`: logits and scratch. ConfigError with the sum where too little is left.
+MemoryPlan plan_memory(int64_t parameters, int64_t device_bytes, double utilization, int64_t workspace);
+
+}  // namespace tandem

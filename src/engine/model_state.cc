@@ -1,0 +1,114 @@
+#include "engine/model_state.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+at::TensorOptions on_cpu() { return at::device(at::kCPU).dtype(at::kFloat); }
+
+// Optimizer state under Hugging Face's parameter names, so that it does not depend on how parameters are fused here.
+std::map<std::string, at::Tensor> moments_by_name(const ModelConfig& config, Optimizer& optimizer) {
+  std::map<std::string, at::Tensor> all;
+  for (auto& [name, tensor] : hf_parameters(config, optimizer.first_moment())) all.emplace("exp_avg." + name, tensor);
+  for (auto& [name, tensor] : hf_parameters(config, optimizer.second_moment()))
+    all.emplace("exp_avg_sq." + name, tensor);
+  return all;
+}
+
+void save_moments(const fs::path& path, const ModelConfig& config, Optimizer& optimizer) {
+  auto moments = moments_by_name(config, optimizer);
+  for (auto& [name, tensor] : moments) tensor = tensor.to(on_cpu());
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, tensor] : moments) specs.push_back({name, DType::kF32, tensor.sizes().vec()});
+  write_safetensors(path, std::move(specs),
+                    [&](const TensorSpec& spec) { return std::as_bytes(values(moments.at(spec.name))); });
+}
+
+void load_moments(const fs::path& path, const ModelConfig& config, Optimizer& optimizer) {
+  const SafetensorsFile file(path);
+  for (const auto& [name, tensor] : moments_by_name(config, optimizer)) {
+    const TensorView* view = file.find(name);
+    if (view == nullptr || view->dtype != DType::kF32 || view->shape != tensor.sizes().vec())
+      throw IoError(path.string() + ": tensor " + name +
+                    " is absent or of another shape; the checkpoint is of another model");
+    at::Tensor host = tensor.is_cpu() ? tensor : at::empty(tensor.sizes(), on_cpu());
+    std::memcpy(values(host).data(), view->bytes.data(), view->bytes.size());
+    if (!tensor.is_cpu()) tensor.copy_(host);
+    file.release(*view);
+  }
+}
+
+// Tokenizer, generation settings: what makes the folder a whole model for other programs.
+void copy_companions(const fs::path& from, const fs::path& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja",
+                           "special_tokens_map.json", "vocab.json", "merges.txt", "added_tokens.json"})
+    if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
+}
+
+// The decoder's weights from a folder; the fp32 values they were rounded from are returned. On the CPU both are one.
+DecoderWeights load_masters(const fs::path& folder, Decoder& decoder) {
+  if (!decoder.on_device()) {
+    load_weights(WeightFolder(folder), decoder.config(), decoder.weights());
+    return decoder.weights();
+  }
+  DecoderWeights host = empty_weights(decoder.config());
+  load_weights(WeightFolder(folder), decoder.config(), host);
+  DecoderWeights masters = converted(host, at::device(decoder.device()).dtype(at::kFloat));
+  const auto from = parameters(masters), to = parameters(decoder.weights());
+  for (size_t i = 0; i < to.size(); ++i) {
+    at::Tensor weight = to[i].tensor;
+    weight.copy_(from[i].tensor);
+  }
+  return masters;
+}
+
+}  // namespace
+
+void save_model_state(const fs::path& folder, const fs::path& source_model, const Decoder& decoder,
+                      Optimizer* optimizer, uint64_t version, const CheckpointContents& contents) {
+  const fs::path model = folder / "huggingface";
+  fs::create_directories(model);
+  if (contents.weights) {
+    const DecoderWeights& weights = optimizer != nullptr ? optimizer->masters(decoder.weights()) : decoder.weights();
+    save_weights(model, decoder.config(), converted(weights, on_cpu()), DType::kF32);
+    copy_companions(source_model, model);
+  }
+  if (contents.optimizer && optimizer != nullptr)
+    save_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
+  if (!contents.extra) return;
+  const nlohmann::json extra{{"optimizer_steps", optimizer != nullptr ? optimizer->num_steps() : 0},
+                             {"policy_version", version}};
+  write_file_atomic(folder / "extra_state.json", extra.dump(2) + "\n");
+}
+
+std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decoder, const OptimizerOptions& options,
+                                         std::unique_ptr<Optimizer>& optimizer, const CheckpointContents& contents) {
+  DecoderWeights masters;
+  if (contents.weights) masters = load_masters(folder / "huggingface", decoder);
+  if (!contents.extra) return std::nullopt;
+  const fs::path extra_path = folder / "extra_state.json";
+  const auto extra = nlohmann::json::parse(read_file(extra_path), nullptr, false);
+  if (!extra.is_object() || !extra.contains("optimizer_steps") || !extra.contains("policy_version"))
+    throw IoError(extra_path.string() + " is not an engine's state; resume from another checkpoint");
+  const int64_t steps = extra["optimizer_steps"].get<int64_t>();
+  if (steps > 0 && contents.optimizer) {
+    optimizer = std::make_unique<Optimizer>(decoder.config(), options, decoder.device());
+    if (contents.weights) optimizer->set_masters(std::move(masters));
+    load_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
+    optimizer->set_num_steps(steps);
+  }
+  return extra["policy_version"].get<uint64_t>();
+}
+
+}  // namespace tandem

@@ -1,0 +1,30 @@
+// The checkpoint of a model in training, policy or critic: huggingface/ (fp32 weights and config; other programs load
+// it), optim.safetensors, extra_state.json.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "model/decoder.h"
+#include "train/optimizer.h"
+
+namespace tandem {
+
+// checkpoint.save_contents and load_contents of verl; weights are saved in Hugging Face layout in any case.
+struct CheckpointContents {
+  bool weights = true, optimizer = true, extra = true;  // extra: version and optimizer steps
+};
+
+// `source_model`: the folder whose tokenizer files go along. `optimizer` may be null (nothing trained yet). `version`
+// counts updates.
+void save_model_state(const std::filesystem::path& folder, const std::filesystem::path& source_model,
+                      const Decoder& decoder, Optimizer* optimizer, uint64_t version,
+                      const CheckpointContents& contents);
+
+// Restores what `contents` says, bit for bit; makes the optimizer where one was saved. Returns the saved version, or
+// nothing without `extra`. IoError for files of another model.
+std::optional<uint64_t> load_model_state(const std::filesystem::path& folder, Decoder& decoder,
+                                         const OptimizerOptions& options, std::unique_ptr<Optimizer>& optimizer,
+                                         const CheckpointContents& contents);
+
+}  // namespace tandem

@@ -1,0 +1,56 @@
+// How a step's samples become optimizer steps and passes: epochs, mini-batches, micro-batches. For policy and critic.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "model/decoder.h"
+#include "train/optimizer.h"
+#include "train/packing.h"
+#include "train/training_sample.h"
+
+namespace tandem {
+
+struct BatchingOptions {
+  int64_t mini_batch_samples = 0;  // samples of an optimizer step
+  int64_t epochs = 1;
+  bool shuffle = false;  // draw new mini-batches in each epoch after the first, by `seed`
+  uint64_t seed = 42;
+  int64_t max_micro_tokens = 4096;
+  int64_t max_micro_samples = 0;         // 0: only tokens count
+  int64_t activation_bytes = 512 << 20;  // micro-batches are cut so that all activations fit, and beyond it recompute
+  bool may_recompute = true;
+};
+
+using OnTokens = std::function<void(int64_t tokens)>;  // so many more response tokens are through; may be empty
+
+// The order in which an epoch visits the samples; those of one prompt stay together. `stream` varies with the step.
+std::vector<TrainingSample> epoch_samples(std::span<const TrainingSample> samples, const BatchingOptions& options,
+                                          int64_t epoch, uint64_t stream);
+
+// Cuts an epoch into mini-batches; the last one may be smaller.
+std::vector<std::span<const TrainingSample>> mini_batches(std::span<const TrainingSample> samples, int64_t size);
+
+PackItem pack_item(const TrainingSample& sample);
+using SampleList = std::span<const TrainingSample* const>;
+
+// From the last block's output to its gradient, for the samples of one micro-batch; `first` of all samples is its
+// first.
+using HeadPass =
+    std::function<at::Tensor(size_t first, SampleList samples, const PackedBatch& batch, const at::Tensor& x_TE)>;
+
+std::vector<double> temperatures_of(SampleList samples);
+
+// Forward, head and backward of all samples in micro-batches; adds into `gradients`.
+void forward_backward(const Decoder& decoder, SampleList samples, const BatchingOptions& options, const HeadPass& head,
+                      DecoderWeights& gradients, const OnTokens& on_tokens);
+
+// One optimizer step. DataError when `loss` or the gradient is not finite; the weights are then unchanged. `section` is
+// the key under which the learning rate stands.
+Optimizer::StepResult guarded_step(Optimizer& optimizer, DecoderWeights& weights, const DecoderWeights& gradients,
+                                   double loss, std::string_view section);
+
+void set_to_zero(DecoderWeights& gradients);
+
+}  // namespace tandem

@@ -1,0 +1,102 @@
+#include "train/mini_batch_loss.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tandem {
+namespace {
+
+std::vector<uint8_t> mask_of(const TrainingSample& sample) {
+  if (!sample.mask.empty()) return sample.mask;
+  if (!sample.trajectory->response_mask.empty()) return sample.trajectory->response_mask;
+  return std::vector<uint8_t>(num_tokens(sample), 1);
+}
+
+int64_t counted(const std::vector<uint8_t>& mask) {
+  return static_cast<int64_t>(std::ranges::count_if(mask, [](uint8_t m) { return m != 0; }));
+}
+
+std::span<const float> old_logprobs(const TrainingSample& sample) {
+  return sample.old_logprobs.empty() ? sample.trajectory->rollout_logprobs : sample.old_logprobs;
+}
+
+}  // namespace
+
+MiniBatchLoss::MiniBatchLoss(const LossOptions& options, std::span<const TrainingSample> samples)
+    : options_(options), samples_(samples), logprobs_(samples.size()), terms_(samples.size()) {
+  counts_.norm_length = options.norm_length;
+  for (const TrainingSample& sample : samples) {
+    const size_t length = tandem::num_tokens(sample);
+    masks_.push_back(mask_of(sample));
+    const auto fits = [&](const auto& tokens) { return tokens.empty() || tokens.size() == length; };
+    check(masks_.back().size() == length && old_logprobs(sample).size() == length && fits(sample.advantages) &&
+              fits(sample.importance_weights) && (!options.use_kl_loss || sample.ref_logprobs.size() == length),
+          "a sample's token data has another length than its response");
+    const int64_t tokens = counted(masks_.back());
+    counts_.num_tokens += tokens;
+    counts_.num_sequences += tokens > 0 ? 1 : 0;
+  }
+  for (const auto& mask : masks_) weights_.push_back(token_weight(options.aggregation, counts_, counted(mask)));
+}
+
+LossSequence MiniBatchLoss::sequence(size_t i) const {
+  const TrainingSample& sample = samples_[i];
+  return {logprobs_[i],
+          old_logprobs(sample),
+          sample.advantage,
+          sample.advantages,
+          masks_[i],
+          sample.trajectory->prompt->id,
+          sample.trajectory->sample_index};
+}
+
+void MiniBatchLoss::set_logprobs(size_t sample, std::vector<double> logprobs) {
+  logprobs_[sample] = std::move(logprobs);
+  if (scope() == LossScope::kSequence)
+    terms_[sample] = options_.policy->sequence(sequence(sample), options_.policy_options);
+}
+
+void MiniBatchLoss::choose(uint64_t seed) {
+  std::vector<LossSequence> all;
+  for (size_t i = 0; i < samples_.size(); ++i) all.push_back(sequence(i));
+  chosen_ = options_.policy->choose(all, options_.policy_options, seed);
+}
+
+bool MiniBatchLoss::contributes(size_t i) const {
+  const TrainingSample& sample = samples_[i];
+  if (counted(masks_[i]) == 0) return false;
+  const bool kl = options_.use_kl_loss && options_.kl_loss_coef != 0;
+  if (kl || options_.entropy_coeff != 0 || !options_.policy->needs_advantage) return true;
+  if (sample.advantages.empty()) return sample.advantage != 0;
+  return std::ranges::any_of(sample.advantages, [](double advantage) { return advantage != 0; });
+}
+
+TargetSlopes MiniBatchLoss::token(size_t i, size_t position, double logprob, double entropy) {
+  if (masks_[i][position] == 0) return {};
+  const TrainingSample& sample = samples_[i];
+  LossToken token{logprob, old_logprobs(sample)[position],
+                  sample.advantages.empty() ? sample.advantage : sample.advantages[position], terms_[i],
+                  !chosen_.empty() && chosen_[i][position] != 0};
+  const PolicyLoss policy = options_.policy->token(token, options_.policy_options);
+  const double weight = weights_[i];
+  const double importance = sample.importance_weights.empty() ? 1 : sample.importance_weights[position];
+  TargetSlopes slopes{weight * importance * policy.slope, -weight * options_.entropy_coeff};
+  double loss = importance * policy.loss - options_.entropy_coeff * entropy;
+  if (options_.use_kl_loss) {
+    const ValueAndSlope kl = token_kl(options_.kl_type, logprob, sample.ref_logprobs[position]);
+    slopes.logprob += weight * options_.kl_loss_coef * kl.slope;
+    loss += options_.kl_loss_coef * kl.value;
+    sums_.kl_loss += weight * kl.value;
+  }
+  sums_.loss += weight * loss;
+  sums_.pg_loss += weight * importance * policy.loss;
+  sums_.entropy_loss += weight * entropy;
+  sums_.ppo_kl -= policy.log_ratio;
+  sums_.clip_fraction += policy.clipped ? 1 : 0;
+  sums_.clip_fraction_lower += policy.clipped_lower ? 1 : 0;
+  ++sums_.num_computed_tokens;
+  return slopes;
+}
+
+}  // namespace tandem
