@@ -124,7 +124,9 @@ class Bench {
       RolloutBatch batch;
       const double generate = seconds_of([&] { batch = engine_->generate(prompts); });
       for (size_t s = 0; s < batch.size(); ++s) batch[s].reward = static_cast<double>(s % 3);
-      estimate_advantages(batch, AdvantageEstimator::kGrpo);
+      ScoredBatch scored{std::move(batch), {}};
+      estimate_advantages(scored, {});
+      batch = std::move(scored.samples);
       const double update = seconds_of([&] { engine_->update_policy(batch); });
       const int64_t tokens = arguments_.prompts * arguments_.samples * arguments_.new_tokens;
       fmt::print(R"({{"name": "step", "seconds": {:.3f}, "rollout": {:.3f}, "update": {:.3f}, "tokens": {}}})"
@@ -132,6 +134,44 @@ class Bench {
                  generate + update, generate, update, tokens);
       std::fflush(stdout);
     }
+  }
+
+  // The device's log-probs and gradient of one mini-batch against the CPU's in fp32, from the same rounded weights.
+  void compare() const {
+    const Decoder& decoder = engine_->decoder();
+    const auto cpu = at::device(at::kCPU).dtype(at::kFloat);
+    Decoder reference(decoder.config(), converted(decoder.weights(), cpu),
+                      arguments_.prompt_tokens + arguments_.new_tokens);
+    const auto mine = logprobs_and_gradient(engine_->decoder()), wanted = logprobs_and_gradient(reference);
+    double largest = 0, squares = 0;
+    int64_t count = 0;
+    for (size_t i = 0; i < wanted.logprobs.size(); ++i)
+      for (size_t t = 0; t < wanted.logprobs[i].size(); ++t, ++count) {
+        const double d = mine.logprobs[i][t] - wanted.logprobs[i][t];
+        largest = std::max(largest, std::abs(d)), squares += d * d;
+      }
+    fmt::print(R"({{"name": "logprobs", "count": {}, "rms_difference": {:.3g}, "largest": {:.3g}}})"
+               "\n",
+               count, std::sqrt(squares / static_cast<double>(count)), largest);
+    const auto got = parameters(mine.gradient), want = parameters(wanted.gradient);
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      const at::Tensor host = got[i].tensor.to(cpu);
+      const auto g = values(host), w = values(want[i].tensor);
+      double d = 0, n = 0;
+      for (size_t j = 0; j < w.size(); ++j) {
+        const double off = double{g[j]} - w[j];
+        d += off * off, n += double{w[j]} * w[j];
+      }
+      difference += d, norm += n;
+      if (want[i].name.find("layers.0.") == 0 || want[i].name.find("layers") != 0)
+        fmt::print(R"({{"name": "gradient of {}", "relative_difference": {:.3g}, "norm": {:.3g}}})"
+                   "\n",
+                   want[i].name, std::sqrt(d / n), std::sqrt(n));
+    }
+    fmt::print(R"({{"name": "gradient", "relative_difference": {:.3g}}})"
+               "\n",
+               std::sqrt(difference / norm));
   }
 
   void memory() const {
@@ -166,6 +206,38 @@ class Bench {
     fmt::print(R"({{"name": "ceilings", "copy_tb_s": {:.3f}, "matmul_tflop_s": {:.0f}}})"
                "\n",
                static_cast<double>(2 * from.nbytes()) / copy / 1e12, 2.0 * n * n * n / product / 1e12);
+  }
+
+  struct Passes {
+    std::vector<std::vector<float>> logprobs;
+    DecoderWeights gradient;
+  };
+
+  Passes logprobs_and_gradient(Decoder& decoder) const {
+    std::vector<std::shared_ptr<Trajectory>> trajectories;
+    std::vector<PackItem> items;
+    for (const PromptPtr& prompt : random_prompts(arguments_, vocab(), 7)) {
+      Philox random(11, prompt->id);
+      for (int64_t s = 0; s < arguments_.samples; ++s) {
+        auto& t = trajectories.emplace_back(std::make_shared<Trajectory>());
+        t->prompt = prompt, t->sample_index = static_cast<uint32_t>(s), t->temperature = 1;
+        const int64_t length = arguments_.new_tokens - s % std::min<int64_t>(7, arguments_.new_tokens);
+        for (int64_t i = 0; i < length; ++i)
+          t->response_ids.push_back(static_cast<TokenId>(random.below(static_cast<uint64_t>(vocab()))));
+        items.push_back({prompt->token_ids, t->response_ids});
+      }
+    }
+    const std::vector<double> temperatures(items.size(), 1.0);
+    Passes out{packed_logprobs(decoder, items, temperatures, arguments_.micro_tokens),
+               zero_weights(decoder.config(), decoder.device())};
+    std::vector<TrainingSample> samples;
+    for (size_t i = 0; i < trajectories.size(); ++i) {
+      trajectories[i]->rollout_logprobs = out.logprobs[i];
+      samples.push_back({trajectories[i], i % 3 == 0 ? 1.0 : -0.5, {}});
+    }
+    Optimizer unused(decoder.config(), {});
+    Trainer(decoder, unused, engine_options(arguments_).trainer).accumulate(samples, out.gradient);
+    return out;
   }
 
   int64_t vocab() const { return engine_->decoder().config().vocab_size; }
@@ -212,6 +284,7 @@ int run(const BenchArguments& arguments) {
   if (arguments.what == "rollout") bench.rollout();
   if (arguments.what == "train") bench.train();
   if (arguments.what == "step") bench.step();
+  if (arguments.what == "compare") bench.compare();
   bench.memory();
   return 0;
 }
@@ -221,7 +294,7 @@ int run(const BenchArguments& arguments) {
 void add_bench(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("bench", "time the engine on random weights; prints JSON");
   auto a = std::make_shared<BenchArguments>();
-  command->add_option("what", a->what)->required()->check(CLI::IsMember({"rollout", "train", "step"}));
+  command->add_option("what", a->what)->required()->check(CLI::IsMember({"rollout", "train", "step", "compare"}));
   command->add_option("model", a->model, "a folder with a config.json")->required();
   command->add_option("--device", a->device, "cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))

@@ -2,6 +2,7 @@
 // reward is 1 for x.
 #pragma once
 
+#include <future>
 #include <memory>
 #include <set>
 #include <vector>
@@ -14,13 +15,11 @@ namespace tandem {
 
 class OneForX final : public RewardFunction {
  public:
-  std::vector<RewardResult> score(std::span<const RewardRequest> requests) override {
-    std::vector<RewardResult> results;
-    for (const RewardRequest& request : requests) {
-      const double x = request.solution_str.starts_with('x') ? 1 : 0;
-      results.push_back({x, {{"x", x}, {"length", static_cast<double>(request.solution_str.size())}}});
-    }
-    return results;
+  std::future<RewardResult> submit(RewardRequest request) override {
+    const double x = request.solution_str.starts_with('x') ? 1 : 0;
+    std::promise<RewardResult> result;
+    result.set_value({x, {{"x", x}, {"length", static_cast<double>(request.solution_str.size())}}});
+    return result.get_future();
   }
 };
 

@@ -10,8 +10,11 @@ namespace tandem::cuda {
 namespace {
 
 // What was found row-invariant (docs/numerics.md): from 2 rows, since one row is a different kind of product, to this
-// many. Fewer rows are padded, more are cut.
-constexpr int64_t kLeastRows = 8, kMostRows = 8192;
+// many. More are cut, fewer padded: to 24, and to 128 where the inner dimension is long, because below that cuBLASLt
+// without split-K is 2 to 10 times slower than at that size (docs/performance.md).
+constexpr int64_t kMostRows = 8192;
+
+int64_t least_rows(const at::Tensor& weight) { return weight.size(1) >= 3 * weight.size(0) ? 128 : 24; }
 
 void product(const at::Tensor& x, const at::Tensor& weight, at::Tensor out) {
   if (out.scalar_type() == x.scalar_type()) {
@@ -26,11 +29,11 @@ void product(const at::Tensor& x, const at::Tensor& weight, at::Tensor out) {
 void linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor& out) {
   const int64_t rows = x.size(0);
   if (rows == 0) return;
-  if (rows < kLeastRows) {
-    at::Tensor padded = at::empty({kLeastRows, x.size(1)}, x.options());
-    padded.narrow(0, rows, kLeastRows - rows).zero_();
+  if (const int64_t least = least_rows(weight); rows < least) {
+    at::Tensor padded = at::empty({least, x.size(1)}, x.options());
+    padded.narrow(0, rows, least - rows).zero_();
     padded.narrow(0, 0, rows).copy_(x);
-    at::Tensor all = at::empty({kLeastRows, out.size(1)}, out.options());
+    at::Tensor all = at::empty({least, out.size(1)}, out.options());
     product(padded, weight, all);
     out.copy_(all.narrow(0, 0, rows));
   } else {
