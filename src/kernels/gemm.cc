@@ -60,6 +60,22 @@ void dot_rows(const float* a, const float* b, float* c, int64_t rows, int64_t k,
   }
 }
 
+// Memory that will be read soon, asked for a piece at a time.
+class Prefetcher {
+ public:
+  Prefetcher(const float* begin, int64_t size, int64_t pieces)
+      : at_(begin), end_(begin + size), step_((size + pieces - 1) / pieces) {}
+  void fetch() {
+    constexpr int64_t kLine = 64 / sizeof(float);
+    const float* stop = std::min(end_, at_ + step_);
+    for (; at_ < stop; at_ += kLine) __builtin_prefetch(at_, 0, 2);
+  }
+
+ private:
+  const float *at_, *end_;
+  int64_t step_;
+};
+
 int64_t whole(int64_t value, int64_t unit) { return std::max(unit, value / unit * unit); }
 
 // ---- a · b: packed panels and a 6 × 16 tile (the scheme of Goto and van de Geijn, ACM TOMS 34(3), 2008).
@@ -137,7 +153,7 @@ void accumulate_columns(const float* a, int64_t a_row, int64_t a_col, const floa
 
 void gemm_nt(const float* a, const float* b, float* c, int64_t m, int64_t n, int64_t k) {
   // Blocks: rows of b that stay in the second-level cache, rows of a that stay in the first.
-  const int64_t col_block = whole((256 << 10) / 4 / std::max<int64_t>(k, 1), kTileCols);
+  const int64_t col_block = whole((128 << 10) / 4 / std::max<int64_t>(k, 1), kTileCols);
   const int64_t row_block = whole((20 << 10) / 4 / std::max<int64_t>(k, 1), kTileRows);
   const int64_t col_tiles = (n + kTileCols - 1) / kTileCols;
   const int64_t grain = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(1, m * k * kTileCols));
@@ -145,11 +161,17 @@ void gemm_nt(const float* a, const float* b, float* c, int64_t m, int64_t n, int
     const int64_t end = std::min(n, last * kTileCols);
     for (int64_t jb = first * kTileCols; jb < end; jb += col_block) {
       const int64_t je = std::min(end, jb + col_block);
+      // The next block's lines are asked for while this one, already near, is worked on for the later rows.
+      const int64_t later = (m + row_block - 1) / row_block - 1;
+      Prefetcher next(b + je * k, (std::min(end, je + col_block) - je) * k,
+                      std::max<int64_t>(1, later * ((je - jb) / kTileCols)));
       for (int64_t ib = 0; ib < m; ib += row_block) {
         const int64_t rows = std::min(row_block, m - ib);
         int64_t j = jb;
-        for (; j + kTileCols <= je; j += kTileCols)
+        for (; j + kTileCols <= je; j += kTileCols) {
+          if (ib > 0) next.fetch();
           dot_rows<kTileCols>(a + ib * k, b + j * k, c + ib * n + j, rows, k, n);
+        }
         if (je - j == 2) dot_rows<2>(a + ib * k, b + j * k, c + ib * n + j, rows, k, n);
         if (je - j == 1) dot_rows<1>(a + ib * k, b + j * k, c + ib * n + j, rows, k, n);
       }
