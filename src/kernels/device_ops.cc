@@ -20,7 +20,7 @@ std::string find_library() {
 std::string library_path() {
   if (std::string path = find_library(); !path.empty()) return path;
   throw ConfigError(
-      "this build has no GPU library (libtandem_cuda.so beside the program); run ./dev build --cuda, or set "
+      "this build has no GPU library (libtandem_cuda.so beside the program); run ./dev build cuda, or set "
       "trainer.device=cpu");
 }
 
