@@ -19,7 +19,7 @@ struct BatchingOptions {
   uint64_t seed = 42;
   int64_t max_micro_tokens = 4096;
   int64_t max_micro_samples = 0;         // 0: only tokens count
-  int64_t activation_bytes = 512 << 20;  // micro-batches are cut so that all activations fit, and beyond it recompute
+  int64_t activation_bytes = 256 << 20;  // micro-batches are cut so that all activations fit, and beyond it recompute
   bool may_recompute = true;
 };
 
