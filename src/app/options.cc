@@ -201,6 +201,7 @@ EngineOptions engine_options(const Config& config, const SpecialIds& special, in
   options.kv_cache_bytes = rollout.kv_cache_memory_mb << 20;
   options.device = kernels::choose_device(config.trainer.device);
   options.gpu_memory_utilization = rollout.gpu_memory_utilization;
+  options.frozen_copies = needs_reference(config) ? 1 : 0;
   options.sampling = options.validation_sampling = sampling_base(config, special);
   options.sampling.temperature = rollout.do_sample ? rollout.temperature : 0;
   options.sampling.top_k = rollout.top_k;

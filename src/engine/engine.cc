@@ -18,6 +18,18 @@ int64_t num_parameters(const DecoderWeights& weights) {
   return count;
 }
 
+void check_gpu_shapes(const ModelConfig& c) {
+  const auto require = [](bool fits, const char* what) {
+    if (!fits)
+      throw ConfigError(std::string("the GPU's kernels do not take this model: ") + what + "; set trainer.device=cpu");
+  };
+  require(c.head_dim == 64 || c.head_dim == 128, "head_dim must be 64 or 128");
+  require(c.num_attention_heads / c.num_key_value_heads <= 8, "at most 8 query heads may share a key head");
+  require(c.hidden_size % 8 == 0 && c.hidden_size <= 8192, "hidden_size must be a multiple of 8 up to 8192");
+  require(c.intermediate_size % 8 == 0, "intermediate_size must be a multiple of 8");
+  require(c.vocab_size % 4 == 0 && c.vocab_size <= 262144, "vocab_size must be a multiple of 4 up to 262144");
+}
+
 // What the requests can use at most: every prompt once, every response in full.
 int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples, const SamplingParams& sampling) {
   int64_t blocks = 0;
@@ -37,22 +49,25 @@ void check_model_length(const ModelConfig& config, const std::filesystem::path& 
                       " (max_position_embeddings); lower data.max_prompt_length or data.max_response_length");
 }
 
-std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device) {
+std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device,
+                                      bool trained) {
   ModelConfig config = load_model_config(folder);
   check_model_length(config, folder, max_model_len);
+  if (!device.is_cpu()) check_gpu_shapes(config);
   const WeightFolder files(folder);
   check_tensors(config, files);
   DecoderWeights weights = empty_weights(config);
   load_weights(files, config, weights);
   if (!device.is_cpu()) {
-    kernels::device_ops();
-    weights = converted(weights, at::device(device).dtype(at::kBFloat16));
+    const DecoderWeights exact = converted(weights, at::device(device).dtype(at::kFloat));
+    weights = converted(exact, at::device(device).dtype(at::kBFloat16));
+    if (trained) weights.masters = std::make_shared<DecoderWeights>(exact);
   }
   return std::make_unique<Decoder>(std::move(config), std::move(weights), max_model_len);
 }
 
 Engine::Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)
-    : Engine(options, load_decoder(options.model_path, options.max_model_len, options.device), tokenizer,
+    : Engine(options, load_decoder(options.model_path, options.max_model_len, options.device, true), tokenizer,
              std::move(store)) {}
 
 Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const Tokenizer* tokenizer,
@@ -63,7 +78,7 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
   if (options_.gpu_memory_utilization > 0 && decoder_->on_device()) {
     const MemoryPlan plan =
         plan_memory(num_parameters(decoder_->weights()), kernels::device_memory(decoder_->weights().embed_VE).total,
-                    options_.gpu_memory_utilization, kWorkspaceBytes);
+                    options_.gpu_memory_utilization, kWorkspaceBytes, options_.frozen_copies);
     options_.kv_cache_bytes = plan.kv_cache_bytes;
     options_.trainer.activation_bytes = plan.activation_bytes;
   }
@@ -137,7 +152,7 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
 }
 
 Metrics Engine::update_policy(const RolloutBatch& batch) {
-  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer, options_.device);
+  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer, decoder_->device());
   std::vector<TrainingSample> samples;
   for (const Sample& sample : batch) samples.push_back(training_sample(*store_, sample));
   TrainerOptions options = options_.trainer;

@@ -20,6 +20,7 @@ namespace tandem {
 struct EngineOptions {
   std::filesystem::path model_path;
   at::Device device = at::kCPU;
+  int64_t frozen_copies = 0;          // other models of this size on the same GPU: a reference
   double gpu_memory_utilization = 0;  // share of a GPU that weights, cache and activations may take; 0: as given below
   int64_t max_model_len = 1024;       // prompt and response together
   SchedulerOptions scheduler;
@@ -93,8 +94,9 @@ class Engine {
 // ConfigError where the model was made for shorter sequences.
 void check_model_length(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len);
 
-// A decoder with its weights read from a Hugging Face folder: fp32 on the CPU, bf16 on a GPU.
+// A decoder with its weights read from a Hugging Face folder: fp32 on the CPU, bf16 on a GPU, where `trained` keeps the
+// file's values as masters. ConfigError for a shape that the GPU's kernels do not take.
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len,
-                                      at::Device device = at::kCPU);
+                                      at::Device device = at::kCPU, bool trained = false);
 
 }  // namespace tandem

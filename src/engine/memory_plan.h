@@ -1,5 +1,5 @@
-// How a GPU's memory is shared out: what stays, and what the cache (in rollout) and the activations (in the update) get.
-// Pure arithmetic.
+// How a GPU's memory is shared out: what stays, and what the cache (in rollout) and the activations (in the update)
+// get. Pure arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,8 @@ struct MemoryPlan {
 
 // A parameter keeps 2 bytes of compute weight and, trained, 12 of fp32 master and moments; its gradient's 4 live in
 // the update only. `workspace`: logits and scratch. ConfigError with the sum where too little is left.
-MemoryPlan plan_memory(int64_t parameters, int64_t device_bytes, double utilization, int64_t workspace);
+// `frozen_copies`: models of the same size that only compute (a reference).
+MemoryPlan plan_memory(int64_t parameters, int64_t device_bytes, double utilization, int64_t workspace,
+                       int64_t frozen_copies = 0);
 
 }  // namespace tandem

@@ -56,21 +56,19 @@ void copy_companions(const fs::path& from, const fs::path& to) {
     if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
 }
 
-// The decoder's weights from a folder; the fp32 values they were rounded from are returned. On the CPU both are one.
-DecoderWeights load_masters(const fs::path& folder, Decoder& decoder) {
-  if (!decoder.on_device()) {
-    load_weights(WeightFolder(folder), decoder.config(), decoder.weights());
-    return decoder.weights();
-  }
+// The decoder's weights from a folder, in place, and the masters they are rounded from.
+void restore_weights(const fs::path& folder, Decoder& decoder) {
+  const WeightFolder files(folder);
+  if (!decoder.on_device()) return load_weights(files, decoder.config(), decoder.weights());
   DecoderWeights host = empty_weights(decoder.config());
-  load_weights(WeightFolder(folder), decoder.config(), host);
-  DecoderWeights masters = converted(host, at::device(decoder.device()).dtype(at::kFloat));
-  const auto from = parameters(masters), to = parameters(decoder.weights());
+  load_weights(files, decoder.config(), host);
+  decoder.weights().masters =
+      std::make_shared<DecoderWeights>(converted(host, at::device(decoder.device()).dtype(at::kFloat)));
+  const auto from = parameters(*decoder.weights().masters), to = parameters(decoder.weights());
   for (size_t i = 0; i < to.size(); ++i) {
     at::Tensor weight = to[i].tensor;
     weight.copy_(from[i].tensor);
   }
-  return masters;
 }
 
 }  // namespace
@@ -80,8 +78,9 @@ void save_model_state(const fs::path& folder, const fs::path& source_model, cons
   const fs::path model = folder / "huggingface";
   fs::create_directories(model);
   if (contents.weights) {
-    const DecoderWeights& weights = optimizer != nullptr ? optimizer->masters(decoder.weights()) : decoder.weights();
-    save_weights(model, decoder.config(), converted(weights, on_cpu()), DType::kF32);
+    const DecoderWeights& weights = decoder.weights();
+    save_weights(model, decoder.config(), converted(weights.masters ? *weights.masters : weights, on_cpu()),
+                 DType::kF32);
     copy_companions(source_model, model);
   }
   if (contents.optimizer && optimizer != nullptr)
@@ -94,8 +93,7 @@ void save_model_state(const fs::path& folder, const fs::path& source_model, cons
 
 std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decoder, const OptimizerOptions& options,
                                          std::unique_ptr<Optimizer>& optimizer, const CheckpointContents& contents) {
-  DecoderWeights masters;
-  if (contents.weights) masters = load_masters(folder / "huggingface", decoder);
+  if (contents.weights) restore_weights(folder / "huggingface", decoder);
   if (!contents.extra) return std::nullopt;
   const fs::path extra_path = folder / "extra_state.json";
   const auto extra = nlohmann::json::parse(read_file(extra_path), nullptr, false);
@@ -104,7 +102,6 @@ std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decode
   const int64_t steps = extra["optimizer_steps"].get<int64_t>();
   if (steps > 0 && contents.optimizer) {
     optimizer = std::make_unique<Optimizer>(decoder.config(), options, decoder.device());
-    if (contents.weights) optimizer->set_masters(std::move(masters));
     load_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
     optimizer->set_num_steps(steps);
   }

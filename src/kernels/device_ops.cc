@@ -24,9 +24,17 @@ std::string library_path() {
       "trainer.device=cpu");
 }
 
+// By the driver's own count, before anything of CUDA's runtime is loaded.
+int num_gpus() {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (driver == nullptr) return 0;
+  const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
+  const auto count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
+  int gpus = 0;
+  return init != nullptr && count != nullptr && init(0) == 0 && count(&gpus) == 0 ? gpus : 0;
+}
+
 const DeviceOps* open_library() {
-  if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr)
-    throw ConfigError("no NVIDIA driver on this machine (libcuda.so.1 does not load); set trainer.device=cpu");
   const std::string path = library_path();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) throw ConfigError("the GPU library does not load: " + std::string(dlerror()));
@@ -44,8 +52,11 @@ const DeviceOps& device_ops() {
 
 at::Device choose_device(std::string_view name) {
   if (name == "cpu") return at::kCPU;
-  if (name == "auto" && (find_library().empty() || dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr))
-    return at::kCPU;
+  if (name == "auto" && (find_library().empty() || num_gpus() == 0)) return at::kCPU;
+  if (num_gpus() == 0)
+    throw ConfigError(
+        "trainer.device=cuda: no NVIDIA GPU is visible here (driver missing, or CUDA_VISIBLE_DEVICES hides "
+        "it); set trainer.device=cpu");
   device_ops();
   return at::Device(at::kCUDA, 0);
 }

@@ -79,6 +79,7 @@ DecoderWeights zero_weights(const ModelConfig& config, at::Device device) {
 
 DecoderWeights converted(const DecoderWeights& weights, const at::TensorOptions& options) {
   DecoderWeights out = weights;
+  out.masters = nullptr;
   const auto convert = [&](at::Tensor& tensor) {
     if (tensor.defined()) tensor = tensor.to(options);
   };
@@ -110,6 +111,14 @@ DecoderWeights random_weights(const ModelConfig& config, at::Device device) {
     }
   }
   return weights;
+}
+
+DecoderWeights& masters(DecoderWeights& weights) {
+  if (weights.embed_VE.scalar_type() == at::kFloat) return weights;
+  if (!weights.masters)
+    weights.masters =
+        std::make_shared<DecoderWeights>(converted(weights, weights.embed_VE.options().dtype(at::kFloat)));
+  return *weights.masters;
 }
 
 std::vector<NamedTensor> parameters(const DecoderWeights& w) {

@@ -1,11 +1,12 @@
-// The parameters of a decoder as the kernels want them: q, k, v in one matrix and gate, up in another, fp32. The same
-// struct holds the gradients. A Hugging Face tensor is a run of rows of one of these, so loading, saving and sharding
-// by HF names need no second copy.
+// The parameters of a decoder as the kernels want them: q, k, v in one matrix and gate, up in another; fp32 on the CPU,
+// bf16 on a GPU. The same struct holds the gradients. A Hugging Face tensor is a run of rows of one of these, so
+// loading, saving and sharding by HF names need no second copy.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ struct DecoderWeights {
   at::Tensor lm_head_VE;                   // the embedding itself when tied; undefined with a value head
   at::Tensor value_head_1E, value_bias_1;  // undefined without one
   std::vector<LayerWeights> layers;
+  // The fp32 values that these were rounded from, where they are to be trained in another dtype.
+  std::shared_ptr<DecoderWeights> masters;
 };
 
 DecoderWeights empty_weights(const ModelConfig& config);
@@ -41,6 +44,10 @@ std::vector<NamedTensor> parameters(const DecoderWeights& weights);
 
 // The same memory under Hugging Face's names and shapes, in the order of expected_tensors().
 std::vector<NamedTensor> hf_parameters(const ModelConfig& config, const DecoderWeights& weights);
+
+// What an optimizer updates and a checkpoint holds: the weights themselves where they are fp32, else their masters,
+// made of them where there are none yet.
+DecoderWeights& masters(DecoderWeights& weights);
 
 std::span<float> values(const at::Tensor& parameter);  // its memory
 

@@ -304,7 +304,8 @@ int64_t plan_kv_blocks(const ModelConfig& config, int64_t budget_bytes, int64_t 
     throw ConfigError(
         "the key-value cache of " + std::to_string(budget_bytes >> 20) + " MiB holds " +
         std::to_string(affordable * kKvBlock) + " tokens, one sequence may have " + std::to_string(max_model_len) +
-        "; set actor_rollout_ref.rollout.kv_cache_memory_mb to at least " + std::to_string((least * bytes >> 20) + 1));
+        "; set actor_rollout_ref.rollout.kv_cache_memory_mb (on a GPU gpu_memory_utilization) to at least " +
+        std::to_string((least * bytes >> 20) + 1));
   return std::clamp(wanted, least, affordable);
 }
 

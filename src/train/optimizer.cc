@@ -21,11 +21,6 @@ double learning_rate(const OptimizerOptions& o, int64_t step) {
 Optimizer::Optimizer(const ModelConfig& config, OptimizerOptions options, at::Device device)
     : options_(options), moment1_(zero_weights(config, device)), moment2_(zero_weights(config, device)) {}
 
-DecoderWeights& Optimizer::masters(const DecoderWeights& weights) {
-  if (masters_.layers.empty()) masters_ = converted(weights, weights.embed_VE.options().dtype(at::kFloat));
-  return masters_;
-}
-
 Optimizer::StepResult Optimizer::step(DecoderWeights& weights, const DecoderWeights& gradients) {
   const auto compute = parameters(weights), w = parameters(masters(weights)), g = parameters(gradients),
              m = parameters(moment1_), v = parameters(moment2_);

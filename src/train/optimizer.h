@@ -1,5 +1,5 @@
-// AdamW over a decoder's parameters, with fp32 weights that are their own masters, clipping by the global norm, and the
-// learning rate's course. State can be saved and restored exactly.
+// AdamW over a decoder's parameters, with fp32 weights (or the fp32 masters of others, which are then rounded anew),
+// clipping by the global norm, and the learning rate's course. State can be saved and restored exactly.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ double learning_rate(const OptimizerOptions& options, int64_t step);
 
 class Optimizer {
  public:
-  // State lies on `device`; there, fp32 masters stand beside the weights that compute, made of them by the first step.
+  // State lies on `device`.
   Optimizer(const ModelConfig& config, OptimizerOptions options, at::Device device = at::kCPU);
 
   struct StepResult {
@@ -40,13 +40,11 @@ class Optimizer {
   // For checkpoints: the moments share the weights' names.
   DecoderWeights& first_moment() { return moment1_; }
   DecoderWeights& second_moment() { return moment2_; }
-  DecoderWeights& masters(const DecoderWeights& weights);  // the weights themselves where they are fp32
-  void set_masters(DecoderWeights masters) { masters_ = std::move(masters); }
   void set_num_steps(int64_t steps) { num_steps_ = steps; }
 
  private:
   OptimizerOptions options_;
-  DecoderWeights moment1_, moment2_, masters_;
+  DecoderWeights moment1_, moment2_;
   int64_t num_steps_ = 0;
 };
 

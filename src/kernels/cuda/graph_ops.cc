@@ -50,13 +50,19 @@ class Mirror {
   at::Tensor device_;
 };
 
+// One for all graphs: a stream that has run products keeps their workspace.
+c10::cuda::CUDAStream recording_stream() {
+  static const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+  return stream;
+}
+
 class Graph : public kernels::DecodeGraph {
  public:
   Graph(const kernels::DecodeGraphShape& shape, const std::function<at::Tensor(const PlacedBatch&)>& pass)
       : shape_(shape),
         head_group_(static_cast<int32_t>(shape.heads.num_heads / shape.heads.num_kv_heads)),
         capacity_(decode_capacity(shape.sequences, shape.sequences * shape.blocks_per_sequence * kKvPage)),
-        side_stream_(c10::cuda::getStreamFromPool()) {
+        side_stream_(recording_stream()) {
     lay_out();
     place();
     record(pass);
