@@ -20,13 +20,15 @@ std::string find_library() {
 std::string library_path() {
   if (std::string path = find_library(); !path.empty()) return path;
   throw ConfigError(
-      "this build has no GPU library (libtandem_cuda.so beside the program); run ./dev build --cuda, or set "
-      "trainer.device=cpu");
+      "this build has no GPU library (libtandem_cuda.so beside the program); run ./dev build --cuda, or take the "
+      "CPU (trainer.device=cpu, or --device cpu)");
 }
 
 const DeviceOps* open_library() {
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr)
-    throw ConfigError("no NVIDIA driver on this machine (libcuda.so.1 does not load); set trainer.device=cpu");
+    throw ConfigError(
+        "no NVIDIA driver on this machine (libcuda.so.1 does not load); take the CPU (trainer.device=cpu, or --device "
+        "cpu)");
   const std::string path = library_path();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) throw ConfigError("the GPU library does not load: " + std::string(dlerror()));
