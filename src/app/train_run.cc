@@ -270,7 +270,8 @@ void TrainRun::save(const std::function<void()>& before_publishing) {
     before_publishing();
   });
   saved_step_ = step_;
-  summary_.last_checkpoint = saved.folder;
+  // As the user wrote it, like the run's folder.
+  summary_.last_checkpoint = expand_user(config_.trainer.default_local_dir) / saved.folder.filename();
 }
 
 void TrainRun::write_samples(int64_t step, const RolloutBatch& batch) {
