@@ -63,7 +63,6 @@ def settings(folder, steps=8, pause=0.0, **overrides):
         "actor_rollout_ref.actor.use_kl_loss": True,
         "algorithm.adv_estimator": "grpo",
         "reward.custom_reward_function.path": "reward.py",
-        "reward.custom_reward_function.reward_kwargs.pause": pause,
         "reward.num_workers": 1,
         "trainer.default_local_dir": f"{folder}/checkpoints",
         "trainer.total_training_steps": steps,
@@ -71,6 +70,8 @@ def settings(folder, steps=8, pause=0.0, **overrides):
         "trainer.save_freq": 2,
         "trainer.logger": "[file]",
     }
+    if pause > 0:
+        values["reward.custom_reward_function.reward_kwargs.pause"] = pause
     values.update({key.replace("__", "."): value for key, value in overrides.items()})
     return ["train"] + [f"{key}={value}" for key, value in values.items()]
 
