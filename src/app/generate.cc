@@ -26,13 +26,17 @@ struct GenerateArguments {
 
 class Session {
  public:
-  explicit Session(const GenerateArguments& a) : arguments_(a), folder_(resolve_model(a.model)), chat_(folder_) {
+  // `num_chats`: how many are answered at once, at most; the cache is made no larger than they can use.
+  Session(const GenerateArguments& a, size_t num_chats)
+      : arguments_(a), folder_(resolve_model(a.model)), chat_(folder_) {
     const int64_t longest = std::min(a.max_model_len, load_model_config(folder_).max_position_embeddings);
     decoder_ = load_decoder(folder_, longest, kernels::choose_device(a.device));
     options_.max_model_len = longest;
     options_.num_drawable = std::min<int64_t>(decoder_->config().vocab_size, chat_.tokenizer().vocab_size());
+    const int64_t at_once = std::min(options_.scheduler.max_num_seqs, static_cast<int64_t>(num_chats) * a.num_samples);
+    const int64_t useful = at_once * ((longest + kernels::kKvBlock - 1) / kernels::kKvBlock);
     options_.num_blocks =
-        plan_kv_blocks(decoder_->config(), a.kv_cache_mb << 20, longest, INT64_MAX, decoder_->value_bytes());
+        plan_kv_blocks(decoder_->config(), a.kv_cache_mb << 20, longest, useful, decoder_->value_bytes());
     arguments_.sampling.eos_ids = chat_.special().eos;
   }
 
@@ -65,7 +69,7 @@ std::vector<Message> opening(const std::string& system) {
 }
 
 int chat_in_terminal(const GenerateArguments& a) {
-  Session session(a);
+  Session session(a, 1);
   std::vector<Message> messages = opening(a.system);
   const bool terminal = ::isatty(0) == 1;
   if (terminal) print_line("Ask away. /new starts over, Ctrl-D ends.");
@@ -124,7 +128,7 @@ std::vector<std::vector<Message>> read_prompts(const std::string& file, const st
 
 int answer_file(const GenerateArguments& a) {
   const auto chats = read_prompts(a.file, a.system);
-  Session session(a);
+  Session session(a, chats.size());
   session.answer(chats, {}, [](TrajectoryPtr t, const std::string& text) {
     nlohmann::ordered_json out;
     out["prompt"] = t->prompt->id;
@@ -164,11 +168,13 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_option("--max-model-len", a->max_model_len, "prompt and response together")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--kv-cache-mb", a->kv_cache_mb)->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--kv-cache-mb", a->kv_cache_mb, "at most; no more is taken than is of use")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->capture_default_str();
   command->add_option("--device", a->device, "auto: a GPU if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
-  command->add_option("--threads", a->threads, "0: one a core")->capture_default_str();
+  command->add_option("--threads", a->threads, "0: one a core")->check(CLI::Range(0, 4096))->capture_default_str();
   command->callback([&action, a] {
     action = [a] {
       validate(a->sampling);

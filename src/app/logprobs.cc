@@ -1,8 +1,10 @@
 // tandem logprobs: what the model thinks of given token ids or chats.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "app/chat.h"
 #include "app/command.h"
@@ -31,7 +33,9 @@ std::vector<TokenId> ids_of(const nlohmann::json& ids, const std::string& file, 
   std::vector<TokenId> out;
   for (const auto& id : ids) {
     if (!id.is_number_integer()) refuse_line(file, line, "input_ids must be whole numbers, not " + id.dump());
-    out.push_back(id.get<TokenId>());
+    const auto value = id.get<int64_t>();
+    if (!std::in_range<TokenId>(value)) refuse_line(file, line, "no vocabulary has an id " + id.dump());
+    out.push_back(static_cast<TokenId>(value));
   }
   return out;
 }
@@ -85,7 +89,8 @@ std::string line_of(const std::vector<float>& logprobs) {
 
 int logprobs(const LogprobsArguments& arguments) {
   set_num_threads(arguments.threads);
-  if (!(arguments.temperature > 0)) throw ConfigError("--temperature must be above 0");
+  if (!(arguments.temperature >= 1e-6 && std::isfinite(arguments.temperature)))
+    throw ConfigError("--temperature must be a finite number, at least 1e-6");
   const std::filesystem::path model = resolve_model(arguments.model);
   const auto sequences = read_sequences(arguments.file, model);
   int64_t longest = 1;
@@ -117,7 +122,9 @@ void add_logprobs(CLI::App& app, Action& action) {
   command->add_option("--device", arguments->device, "auto: a GPU if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "threads; 0: one a core")->capture_default_str();
+  command->add_option("--threads", arguments->threads, "threads; 0: one a core")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
   command->callback([&action, arguments] { action = [arguments] { return logprobs(*arguments); }; });
 }
 

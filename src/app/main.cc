@@ -3,6 +3,9 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <new>
+#include <string_view>
 
 #include "app/command.h"
 #include "base/error.h"
@@ -66,8 +69,17 @@ int main(int argc, char** argv) {
   } catch (const tandem::Error& error) {
     tandem::log_error(error.what());
     return 2;
-  } catch (const std::exception& error) {
-    tandem::log_error(error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    tandem::log_error(error.path1().string() + ": " + error.code().message() + "; check the path and its permissions");
+    return 2;
+  } catch (const std::bad_alloc&) {
+    tandem::log_error(
+        "out of memory; lower the cache (--kv-cache-mb, in training "
+        "actor_rollout_ref.rollout.kv_cache_memory_mb) or the lengths");
+    return 2;
+  } catch (const std::exception& error) {  // libtorch adds the stack on further lines
+    const std::string_view text = error.what();
+    tandem::log_error(text.substr(0, text.find('\n')));
     return 3;
   }
 }

@@ -166,7 +166,9 @@ fs::path resolve_model(const std::string& path) {
   if (looks_like_id)
     throw ConfigError("model " + path + " is neither a folder nor in the Hugging Face cache " + hub_cache().string() +
                       "; download it with: hf download " + path);
-  throw ConfigError("there is no model folder '" + path + "'; set actor_rollout_ref.model.path");
+  throw ConfigError("there is no model folder '" + path +
+                    "'; give one in Hugging Face layout (in training: "
+                    "actor_rollout_ref.model.path)");
 }
 
 Config supported(Config config) {

@@ -20,7 +20,7 @@ bool is_file(const std::string& word) {
   return word.find('=') == std::string::npos && (word.ends_with(".yaml") || word.ends_with(".yml"));
 }
 
-Config load(const std::vector<std::string>& words) {
+Config load(const std::vector<std::string>& words, Purpose purpose) {
   std::vector<std::filesystem::path> files;
   std::vector<std::string> overrides;
   for (const std::string& word : words) {
@@ -30,11 +30,11 @@ Config load(const std::vector<std::string>& words) {
       overrides.push_back(word);
     }
   }
-  return load_config(files, overrides);
+  return load_config(files, overrides, purpose);
 }
 
 int train(const TrainArguments& arguments) {
-  Config config = load(arguments.words);
+  Config config = load(arguments.words, arguments.print_config ? Purpose::kPrint : Purpose::kRun);
   if (arguments.print_config) {
     print_line(describe_config(config));
     return 0;

@@ -148,11 +148,11 @@ void TrainRun::resume() {
     step_ = saved_step_ = from->step;
     log_info(fmt::format("resuming after step {} from {}", step_, from->folder.string()));
   }
+  prompts_.emplace(train_data_, loader_options(config_), data);  // refuses data before any file is touched
   const auto kept = from ? std::make_optional(step_) : std::nullopt;
   fs::create_directories(folder_);
   if (!from) set_aside_earlier_run(folder_);
   write_file_atomic(folder_ / "config.yaml", resolved_yaml(config_));
-  prompts_.emplace(train_data_, loader_options(config_), data);
   tracker_ = make_tracker(trainer.logger, folder_, trainer.project_name, trainer.experiment_name, kept);
   samples_.emplace(folder_ / "samples.jsonl", kept);
 }
@@ -270,7 +270,8 @@ void TrainRun::save(const std::function<void()>& before_publishing) {
     before_publishing();
   });
   saved_step_ = step_;
-  summary_.last_checkpoint = saved.folder;
+  // As the user wrote it, like the run's folder.
+  summary_.last_checkpoint = expand_user(config_.trainer.default_local_dir) / saved.folder.filename();
 }
 
 void TrainRun::write_samples(int64_t step, const RolloutBatch& batch) {

@@ -19,7 +19,7 @@ namespace {
 
 class Loader {
  public:
-  explicit Loader(const GivenKeys& given) : given_(given) {}
+  Loader(const GivenKeys& given, Purpose purpose) : given_(given), purpose_(purpose) {}
 
   LoadedConfig load() {
     for (const auto& [key, value] : given_.values()) classify(key, value);
@@ -29,7 +29,7 @@ class Loader {
     follow_other_keys();
     refuse_critic_mismatch();
     describe_accepted();
-    if (const auto problem = find_problem(out_.config)) fail_problem(*problem);
+    if (const auto problem = find_problem(out_.config, purpose_)) fail_problem(*problem);
     auto more = find_warnings(out_.config);
     std::ranges::move(more, std::back_inserter(out_.warnings));
     return std::move(out_);
@@ -176,6 +176,7 @@ class Loader {
   };
 
   const GivenKeys& given_;
+  Purpose purpose_;
   LoadedConfig out_;
   Config default_config_;
   const FieldList fields_ = list_fields(out_.config);
@@ -194,19 +195,20 @@ LoadedConfig parse_config(std::string_view yaml, std::string_view name, std::spa
   GivenKeys given;
   given.set("", parse_yaml(yaml, name));
   apply_overrides(given, overrides);
-  return Loader(given).load();
+  return Loader(given, Purpose::kRun).load();
 }
 
 LoadedConfig load_config_with_notes(const std::vector<std::filesystem::path>& yaml_files,
-                                    std::span<const std::string> overrides) {
+                                    std::span<const std::string> overrides, Purpose purpose) {
   GivenKeys given;
   for (const auto& path : yaml_files) given.set("", parse_yaml(read_file(path), path.string()));
   apply_overrides(given, overrides);
-  return Loader(given).load();
+  return Loader(given, purpose).load();
 }
 
-Config load_config(const std::vector<std::filesystem::path>& yaml_files, std::span<const std::string> overrides) {
-  LoadedConfig loaded = load_config_with_notes(yaml_files, overrides);
+Config load_config(const std::vector<std::filesystem::path>& yaml_files, std::span<const std::string> overrides,
+                   Purpose purpose) {
+  LoadedConfig loaded = load_config_with_notes(yaml_files, overrides, purpose);
   for (const std::string& note : loaded.notes) log_info(note);
   for (const std::string& warning : loaded.warnings) log_warn(warning);
   return std::move(loaded.config);

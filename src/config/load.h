@@ -21,12 +21,18 @@ struct LoadedConfig {
   std::vector<std::string> warnings;  // legal, but hardly meant
 };
 
+enum class Purpose {
+  kRun,
+  kPrint,  // no model need be named
+};
+
 // Throws ConfigError (an unknown key, a value of the wrong type or out of range, ...) or IoError (no such file).
 LoadedConfig load_config_with_notes(const std::vector<std::filesystem::path>& yaml_files,
-                                    std::span<const std::string> overrides);
+                                    std::span<const std::string> overrides, Purpose purpose = Purpose::kRun);
 
 // The same, with notes and warnings written to the log.
-Config load_config(const std::vector<std::filesystem::path>& yaml_files, std::span<const std::string> overrides);
+Config load_config(const std::vector<std::filesystem::path>& yaml_files, std::span<const std::string> overrides,
+                   Purpose purpose = Purpose::kRun);
 
 // Like load_config_with_notes for one text in YAML; `name` stands for the file in errors.
 LoadedConfig parse_config(std::string_view yaml, std::string_view name, std::span<const std::string> overrides);

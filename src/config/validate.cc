@@ -124,8 +124,6 @@ void check_policy_loss(Checker& check, const ActorConfig& actor) {
 void check_actor(Checker& check, const Config& config) {
   const ActorConfig& actor = config.actor_rollout_ref.actor;
   const std::string at = "actor_rollout_ref.actor.";
-  check.require(!config.actor_rollout_ref.model.path.empty(), "actor_rollout_ref.model.path",
-                "is not set: name the model's folder");
   check.between(actor.ppo_mini_batch_size, 1, kMaxBatch, at + "ppo_mini_batch_size");
   check.require(actor.ppo_mini_batch_size <= config.data.train_batch_size, at + "ppo_mini_batch_size",
                 fmt::format("is more than data.train_batch_size={}; both count prompts: use {} or less",
@@ -337,10 +335,13 @@ bool averages_in_response(std::string_view loss_mode) {
   return loss_mode == "gspo" || loss_mode == "sapo" || loss_mode == "geo_mean";
 }
 
-std::optional<Problem> find_problem(const Config& config) {
+std::optional<Problem> find_problem(const Config& config, Purpose purpose) {
   Checker check(config);
   check.choices();
   check_data(check, config.data);
+  if (purpose == Purpose::kRun)
+    check.require(!config.actor_rollout_ref.model.path.empty(), "actor_rollout_ref.model.path",
+                  "is not set: name the model's folder");
   if (!check.problem()) check_actor(check, config);
   if (!check.problem()) check_rollout(check, config);
   if (!check.problem()) check_reward(check, config);
@@ -376,7 +377,7 @@ std::vector<std::string> find_warnings(const Config& config) {
 }
 
 std::vector<std::string> validate(const Config& config) {
-  if (const auto problem = find_problem(config)) throw ConfigError(problem->text);
+  if (const auto problem = find_problem(config, Purpose::kRun)) throw ConfigError(problem->text);
   return find_warnings(config);
 }
 

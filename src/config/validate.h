@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/config.h"
+#include "config/load.h"
 
 namespace tandem {
 
@@ -18,7 +18,7 @@ struct Problem {
 // Policy losses whose tokens are averaged within the response first: they have one aggregation.
 bool averages_in_response(std::string_view loss_mode);
 
-std::optional<Problem> find_problem(const Config& config);     // the first one
-std::vector<std::string> find_warnings(const Config& config);  // of a configuration without problems
+std::optional<Problem> find_problem(const Config& config, Purpose purpose);  // the first one
+std::vector<std::string> find_warnings(const Config& config);                // of a configuration without problems
 
 }  // namespace tandem

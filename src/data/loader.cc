@@ -32,7 +32,7 @@ uint64_t count_batches(const PromptDataset& dataset, const LoaderOptions& option
   const uint64_t full = dataset.size() / options.batch_size;
   if (options.drop_last && full == 0)
     throw DataError(
-        fmt::format("the data set has {} prompts, fewer than one batch of {}; lower the batch size or add data",
+        fmt::format("the data set has {} prompts, fewer than one batch of {}; lower data.train_batch_size or add data",
                     dataset.size(), options.batch_size));
   return !options.drop_last && dataset.size() % options.batch_size ? full + 1 : full;
 }

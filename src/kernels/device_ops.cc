@@ -20,8 +20,8 @@ std::string find_library() {
 std::string library_path() {
   if (std::string path = find_library(); !path.empty()) return path;
   throw ConfigError(
-      "this build has no GPU library (libtandem_cuda.so beside the program); run ./dev build cuda, or set "
-      "trainer.device=cpu");
+      "this build has no GPU library (libtandem_cuda.so beside the program); run ./dev build cuda, or take the CPU "
+      "(trainer.device=cpu, or --device cpu)");
 }
 
 // By the driver's own count, before anything of CUDA's runtime is loaded.
@@ -55,8 +55,8 @@ at::Device choose_device(std::string_view name) {
   if (name == "auto" && (find_library().empty() || num_gpus() == 0)) return at::kCPU;
   if (num_gpus() == 0)
     throw ConfigError(
-        "trainer.device=cuda: no NVIDIA GPU is visible here (driver missing, or CUDA_VISIBLE_DEVICES hides "
-        "it); set trainer.device=cpu");
+        "no NVIDIA driver on this machine, or no GPU that it sees (is CUDA_VISIBLE_DEVICES set?); take the CPU "
+        "(trainer.device=cpu, or --device cpu)");
   device_ops();
   return at::Device(at::kCUDA, 0);
 }

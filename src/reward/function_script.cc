@@ -58,6 +58,9 @@ def evaluate(function, request):
     score = entries["score"]
     if not is_number(score) or not math.isfinite(score):
         return {"error": "it returned %s as the score; it must be a finite number" % repr(score)[:100]}
+    accuracy = entries.get("acc")  # validation reports it, and would take the score for one that is dropped
+    if is_number(accuracy) and not math.isfinite(accuracy):
+        return {"error": "it returned %s as \"acc\"; it must be a finite number" % accuracy}
     extra = {str(key): float(value) for key, value in entries.items() if key != "score" and is_number(value)}
     return {"score": float(score), "extra": [[k, v] for k, v in extra.items() if math.isfinite(v)]}
 

@@ -60,6 +60,19 @@ TEST(Describe, MarksWhatDiffersFromTheDefaults) {
   EXPECT_NE(text.find("steps                       90 (1000 rows, 3 an epoch)"), std::string::npos) << text;
 }
 
+// Without a model there is nothing to run, but every key can be shown.
+TEST(Describe, PrintsWithoutAModel) {
+  const std::vector<std::string> overrides = {"data.train_batch_size=24",
+                                              "actor_rollout_ref.actor.ppo_mini_batch_size=24"};
+  EXPECT_THROW(load_config_with_notes({}, overrides), ConfigError);
+  Config config = load_config_with_notes({}, overrides, Purpose::kPrint).config;
+  const std::string text = describe_config(config);
+  for (const Field& field : list_fields(config).fields)
+    EXPECT_NE(text.find(" " + field.key.substr(field.key.rfind('.') + 1) + ": "), std::string::npos) << field.key;
+  const std::vector<std::string> bad = {"data.train_batch_size=0"};
+  EXPECT_THROW(load_config_with_notes({}, bad, Purpose::kPrint), ConfigError);
+}
+
 TEST(Describe, EveryFieldIsDocumentedAndEveryDefaultIsAmongItsChoices) {
   Config config;
   for (const Field& field : list_fields(config).fields) {

@@ -5,93 +5,17 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 
+from driver import REWARD, expect, in_temporary_folder, lines, refused, run, settings, start, write
 from tiny_model import read_safetensors, write_model
 
-PROGRAM = os.path.abspath(sys.argv[1])
 STEPS = 8
-REWARD = """
-import os, time
-def compute_score(data_source, solution_str, ground_truth, extra_info, pause=0.0):
-    time.sleep(pause)
-    return {"score": (sum(solution_str.encode()) % 7) / 7, "odd": len(solution_str) % 2}
-def broken(data_source, solution_str, ground_truth, extra_info, pause=0.0):
-    raise ValueError("no verdict today")
-"""
-
-
-def fail(what, text=""):
-    print(f"FAILED: {what}\n{text}")
-    sys.exit(1)
-
-
-def expect(condition, what, text=""):
-    if not condition:
-        fail(what, text)
-
-
-def start(*words):
-    env = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="2")
-    return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
-
-
-def run(*words, code=0):
-    process = start(*words)
-    output = process.communicate(timeout=100)[0]
-    expect(process.returncode == code, f"{' '.join(words)}: exit code {process.returncode}, expected {code}", output)
-    return output
-
-
-def refused(name, words, *parts):
-    """The command fails with one line that names `parts`."""
-    process = start(*words)
-    output = process.communicate(timeout=100)[0]
-    expect(process.returncode not in (0, -6, -11), f"{name}: exit code {process.returncode}", output)
-    for part in parts:
-        expect(part in output, f"{name}: '{part}' is not named", output)
-    errors = [line for line in output.splitlines() if "error" in line.lower()]
-    expect(len(errors) == 1, f"{name}: expected one line of error", output)
-
-
-def settings(folder, steps=STEPS, pause=0.0, **overrides):
-    values = {
-        "actor_rollout_ref.model.path": "model",
-        "data.train_files": "data/train.parquet",
-        "data.val_files": "[]",
-        "data.train_batch_size": 4,
-        "data.max_prompt_length": 256,
-        "data.max_response_length": 8,
-        "actor_rollout_ref.rollout.n": 4,
-        "actor_rollout_ref.actor.ppo_mini_batch_size": 2,
-        "actor_rollout_ref.actor.optim.lr": 1e-3,
-        "actor_rollout_ref.actor.use_kl_loss": True,
-        "algorithm.adv_estimator": "grpo",
-        "reward.custom_reward_function.path": "reward.py",
-        "reward.custom_reward_function.reward_kwargs.pause": pause,
-        "reward.num_workers": 1,
-        "trainer.default_local_dir": f"{folder}/checkpoints",
-        "trainer.total_training_steps": steps,
-        "trainer.total_epochs": 1000,
-        "trainer.save_freq": 2,
-        "trainer.logger": "[file]",
-    }
-    values.update({key.replace("__", "."): value for key, value in overrides.items()})
-    return ["train"] + [f"{key}={value}" for key, value in values.items()]
 
 
 def weights(folder, step=STEPS):
     with open(f"{folder}/checkpoints/global_step_{step}/actor/huggingface/model.safetensors", "rb") as file:
         return file.read()
-
-
-def lines(path):
-    if not os.path.exists(path):
-        return []
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.endswith("\n")]
 
 
 def steady(metrics):
@@ -190,6 +114,29 @@ def prompt_lengths():
     refused("bad truncation", settings("x", data__truncation="sideways"), "sideways", "left")
 
 
+def devices():
+    """Where there is no GPU: one line for those who ask for it, and the CPU for those who do not mind."""
+    if os.path.exists("/dev/nvidiactl"):
+        return
+    prompts = write("one.jsonl", '{"prompt": "hello"}\n')
+    ids = write("one_ids.jsonl", '{"input_ids": [1, 2, 3]}\n')
+    words = {"generate": ["generate", "model", prompts], "logprobs": ["logprobs", "model", ids]}
+    for name, command in words.items():
+        refused(f"{name} on cuda", command + ["--device", "cuda"], "no NVIDIA driver", "--device cpu")
+        expect(run(*command, "--device", "auto", "--threads", "1") == run(*command, "--device", "cpu"),
+               f"{name}: auto is the CPU")
+    refused("train on cuda", settings("x", trainer__device="cuda"), "no NVIDIA driver", "trainer.device=cpu")
+    expect("cpu" in run("generate", "model", prompts, "--device", "tpu", code=2), "an unknown device names the known ones")
+
+
+def printed_configuration():
+    output = run("train", "--print-config")
+    expect("train_batch_size:" in output and "\n# What follows from it:" in output, "every key is shown", output)
+    again = run("train", "--print-config", write("printed.yaml", output))
+    expect(again == output, "what --print-config prints loads to the same", again)
+    refused("training without a model", ["train", "data.train_files=data/train.parquet"], "actor_rollout_ref.model.path")
+
+
 def errors():
     refused("unknown key", settings("x") + ["actor_rollout_ref.rollout.temprature=1"], "temprature", "temperature")
     refused("no model", settings("x", actor_rollout_ref__model__path="nowhere/at/all"), "nowhere/at/all")
@@ -197,16 +144,6 @@ def errors():
             "no verdict today", "sample")
     refused("min_tokens over max", settings("x", actor_rollout_ref__rollout__min_tokens=9), "min_tokens")
     refused("a negative temperature", settings("x", actor_rollout_ref__rollout__temperature=-1), "temperature")
-    write_model("sharded", shards=2)
-    expect(run("logprobs", "sharded", "ids.jsonl") == run("logprobs", "model", "ids.jsonl"), "shards change the model")
-    shard = "model-00002-of-00002.safetensors"
-    shutil.copy("model/model.safetensors", "sharded/model.safetensors")
-    expect(run("logprobs", "sharded", "ids.jsonl") == run("logprobs", "model", "ids.jsonl"), "a stray file was read")
-    size = os.path.getsize(f"sharded/{shard}")
-    os.truncate(f"sharded/{shard}", size - 100)
-    refused("a short shard", ["logprobs", "sharded", "ids.jsonl"], shard)
-    os.remove(f"sharded/{shard}")
-    refused("a missing shard", settings("x", actor_rollout_ref__model__path="sharded"), shard)
 
 
 def small_commands():
@@ -245,12 +182,6 @@ def small_commands():
     refused("convert onto a model", ["convert", "model", "half"], "half")
 
 
-def write(path, text):
-    with open(path, "w", encoding="utf-8") as out:
-        out.write(text)
-    return path
-
-
 def validation():
     output = run(*settings("checked", steps=2, data__val_files="data/test.parquet", trainer__test_freq=1))
     metrics = lines("checked/metrics.jsonl")
@@ -262,7 +193,8 @@ def main():
     write("reward.py", REWARD)
     run("data", "arithmetic", "--out", "data", "--seed", "3")
     report = []
-    parts = {"commands": small_commands, "errors": errors, "prompt lengths": prompt_lengths, "validation": validation}
+    parts = {"commands": small_commands, "devices": devices, "printed configuration": printed_configuration,
+             "errors": errors, "prompt lengths": prompt_lengths, "validation": validation}
     for name, part in parts.items():
         begin = time.monotonic()
         part()
@@ -277,9 +209,4 @@ def main():
     print("; ".join(report) + f"; interrupt and broken checkpoints {time.monotonic() - begin:.1f} s: ok")
 
 
-with tempfile.TemporaryDirectory() as work:
-    os.chdir(work)
-    try:
-        main()
-    finally:
-        os.chdir("/")
+in_temporary_folder(main)

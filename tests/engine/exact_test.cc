@@ -1,5 +1,6 @@
 // The law of exactness: the log-prob a token was drawn with is, bit for bit, the one the training forward computes, and
 // neither it nor the token depends on what shared the batch or on how the scheduler cut it.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -7,6 +8,7 @@
 #include <bit>
 #include <cstdlib>
 #include <map>
+#include <unordered_set>
 
 #include "base/rng.h"
 #include "engine/engine.h"
@@ -41,7 +43,9 @@ Requests requests(const std::vector<int64_t>& lengths, int64_t vocab, int64_t ma
   return all;
 }
 
-Requests tiny_requests() { return requests({1, 70, 2, 15, 16, 17, 31, 32, 33, 48, 64, 64, 70, 70, 47, 63}, 96, 60, 7); }
+Requests tiny_requests(uint64_t seed = 7) {
+  return requests({1, 70, 2, 15, 16, 17, 31, 32, 33, 48, 64, 64, 70, 70, 47, 63}, 96, 60, seed);
+}
 
 GeneratorOptions roomy(const Decoder& decoder) {
   GeneratorOptions options;
@@ -127,9 +131,29 @@ const Setting kSettings[] = {
     {"two threads", kManyBlocks, true, {}, 0, 2},
 };
 
+constexpr const char* kModels[] = {"llama_tied", "llama_bias", "qwen2", "qwen3_tied", "qwen3"};
+
+GeneratorOptions options_of(const Setting& setting, const Decoder& decoder) {
+  GeneratorOptions options = roomy(decoder);
+  options.num_blocks = setting.num_blocks;
+  options.prefix_caching = setting.prefix_caching;
+  options.scheduler = setting.scheduler;
+  options.preempt_every = setting.preempt_every;
+  return options;
+}
+
+// Adds each sampled token, with all that came before it, to what was seen.
+void add_contexts(const Drawn& drawn, size_t model, std::unordered_set<uint64_t>& seen) {
+  for (const auto& [key, t] : drawn) {
+    uint64_t hash = philox_key(model, std::bit_cast<uint64_t>(t->temperature));
+    for (const TokenId id : t->prompt->token_ids) hash = philox_key(hash, static_cast<uint64_t>(id));
+    for (const TokenId id : t->response_ids) seen.insert(hash = philox_key(hash, static_cast<uint64_t>(id)));
+  }
+}
+
 class ExactTest : public testing::TestWithParam<const char*> {};
 
-TEST_P(ExactTest, TrainingComputesTheLogProbsThatTokensWereDrawnWith) {
+TEST_P(ExactTest, NoSettingChangesWhatIsDrawn) {
   const auto decoder = load_decoder(fs::path(TANDEM_TEST_DATA) / "models" / GetParam(), kMaxModelLen);
   const Requests all = tiny_requests();
   Tally tally;
@@ -142,13 +166,8 @@ TEST_P(ExactTest, TrainingComputesTheLogProbsThatTokensWereDrawnWith) {
   for (const Setting& setting : kSettings) {
     SCOPED_TRACE(setting.name);
     omp_set_num_threads(setting.threads);
-    GeneratorOptions options = roomy(*decoder);
-    options.num_blocks = setting.num_blocks;
-    options.prefix_caching = setting.prefix_caching;
-    options.scheduler = setting.scheduler;
-    options.preempt_every = setting.preempt_every;
     GeneratorStats stats;
-    expect_same_responses(generate(*decoder, options, all, &stats), baseline, tally);
+    expect_same_responses(generate(*decoder, options_of(setting, *decoder), all, &stats), baseline, tally);
     EXPECT_TRUE(stats.num_preempted > 0 || !setting.preempts);
     EXPECT_TRUE(stats.num_cached_tokens == 0 || setting.prefix_caching);
   }
@@ -170,8 +189,35 @@ TEST_P(ExactTest, NeighboursDoNotMatter) {
   EXPECT_EQ(tally.differing, 0) << "of " << tally.tokens;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ExactTest,
-                         testing::Values("llama_tied", "llama_bias", "qwen2", "qwen3_tied", "qwen3"));
+INSTANTIATE_TEST_SUITE_P(Models, ExactTest, testing::ValuesIn(kModels));
+
+// Every setting draws tokens of its own, so that no log-prob is compared twice.
+TEST(ExactTest, AHundredThousandDistinctTokens) {
+  constexpr int64_t kMicroTokens[] = {1, 90, 333, 700, 100000};
+  Tally tally;
+  GeneratorStats sum;
+  std::unordered_set<uint64_t> seen;
+  for (size_t m = 0; m < std::size(kModels); ++m) {
+    const auto decoder = load_decoder(fs::path(TANDEM_TEST_DATA) / "models" / kModels[m], kMaxModelLen);
+    for (size_t s = 0; s < std::size(kSettings); ++s) {
+      SCOPED_TRACE(std::string(kModels[m]) + ", " + kSettings[s].name);
+      omp_set_num_threads(kSettings[s].threads);
+      GeneratorStats stats;
+      const Drawn drawn =
+          generate(*decoder, options_of(kSettings[s], *decoder), tiny_requests(/*seed=*/100 + s), &stats);
+      sum.num_preempted += stats.num_preempted, sum.num_cached_tokens += stats.num_cached_tokens;
+      omp_set_num_threads(s % 3 == 0 ? 2 : 1);
+      expect_training_agrees(*decoder, drawn, kMicroTokens[(m + s) % std::size(kMicroTokens)], tally);
+      add_contexts(drawn, m, seen);
+    }
+  }
+  fmt::print("{} log-probs compared, {} of them of distinct tokens in context; {} preemptions, {} cached tokens\n",
+             tally.tokens, seen.size(), sum.num_preempted, sum.num_cached_tokens);
+  EXPECT_EQ(tally.differing, 0) << "of " << tally.tokens;
+  EXPECT_GE(seen.size(), 100000u);
+  EXPECT_GT(sum.num_preempted, 100);
+  EXPECT_GT(sum.num_cached_tokens, 1000);
+}
 
 TEST(ExactTest, RealModel) {
   const char* named = std::getenv("TANDEM_DEMO_MODEL");

@@ -107,6 +107,7 @@ TEST(PythonReward, ReportsExceptions) {
 TEST(PythonReward, ReportsScoresThatAreNoFiniteNumber) {
   expect_failures({{"float('nan')", "returned nan"},
                    {"-float('inf')", "returned -inf"},
+                   {"{'score': 1, 'acc': float('nan')}", "returned nan as \"acc\""},
                    {"'1.0'", "returned '1.0'"},
                    {"None", "returned None"},
                    {"{'acc': 1}", "without \"score\""},

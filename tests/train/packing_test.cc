@@ -73,6 +73,40 @@ TEST(Packing, SharesWholeBlocksOfAPrompt) {
   EXPECT_EQ(packed.rows, (std::vector<int32_t>{16, 17, 18, 19}));
 }
 
+// A GPU's head wants a row for each target: a prompt's last token is named once for each of its samples, and nothing
+// else changes.
+TEST(Packing, ARowForEachTarget) {
+  Tokens prompt(17), other = {5, 6};
+  for (int i = 0; i < 17; ++i) prompt[i] = i;
+  const Tokens a = {50, 51}, b = {60}, c = {70, 71, 72}, d = {80, 81};
+  const std::vector<PackItem> items = {{prompt, a}, {prompt, b}, {prompt, c}, {other, d}};
+  const PackedBatch shared = pack(items), single = pack(items, /*row_per_target=*/true);
+
+  EXPECT_EQ(single.tokens.ids, shared.tokens.ids);
+  EXPECT_EQ(single.tokens.positions, shared.tokens.positions);
+  EXPECT_EQ(single.tokens.num_blocks, shared.tokens.num_blocks);
+  EXPECT_EQ(writes_of(single), writes_of(shared));
+  EXPECT_EQ(single.tokens.attention.block_tables, shared.tokens.attention.block_tables);
+
+  // Tokens: 0..16 the prompt, 17 = 50, 18 = 70, 19 = 71, then 20 = 5, 21 = 6, 22 = 80.
+  std::vector<std::array<int32_t, 4>> targets;  // token that predicts, id, item, position
+  for (size_t i = 0; i < single.targets.size(); ++i) {
+    const PackTarget& t = single.targets[i];
+    EXPECT_EQ(t.row, static_cast<int32_t>(i));
+    targets.push_back({single.rows[t.row], t.id, t.item, t.position});
+  }
+  EXPECT_EQ(targets, (std::vector<std::array<int32_t, 4>>{{16, 50, 0, 0},
+                                                          {17, 51, 0, 1},
+                                                          {16, 60, 1, 0},
+                                                          {16, 70, 2, 0},
+                                                          {18, 71, 2, 1},
+                                                          {19, 72, 2, 2},
+                                                          {21, 80, 3, 0},
+                                                          {22, 81, 3, 1}}));
+  EXPECT_EQ(single.rows.size(), 8u);
+  EXPECT_EQ(shared.rows.size(), 6u);
+}
+
 TEST(Packing, CutsIntoMicroBatches) {
   const Tokens p = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, q = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, r5(5, 7), r50(50, 7);
   // Tokens: 10 + 4 for the first of a prompt, 4 for each that shares it; equal prompts elsewhere in memory do not.
