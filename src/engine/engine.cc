@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "engine/memory_plan.h"
-#include "kernels/device_ops.h"
 
 namespace tandem {
 namespace {
