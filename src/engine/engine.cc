@@ -58,9 +58,10 @@ std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64
   DecoderWeights weights = empty_weights(config);
   load_weights(files, config, weights);
   if (!device.is_cpu()) {
-    const DecoderWeights exact = converted(weights, at::device(device).dtype(at::kFloat));
-    weights = converted(exact, at::device(device).dtype(at::kBFloat16));
-    if (trained) weights.masters = std::make_shared<DecoderWeights>(exact);
+    std::shared_ptr<DecoderWeights> exact;
+    if (trained) exact = std::make_shared<DecoderWeights>(converted(weights, at::device(device).dtype(at::kFloat)));
+    weights = converted(trained ? *exact : weights, at::device(device).dtype(at::kBFloat16));
+    weights.masters = std::move(exact);
   }
   return std::make_unique<Decoder>(std::move(config), std::move(weights), max_model_len);
 }
