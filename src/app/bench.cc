@@ -124,8 +124,9 @@ class Bench {
       RolloutBatch batch;
       const double generate = seconds_of([&] { batch = engine_->generate(prompts); });
       for (size_t s = 0; s < batch.size(); ++s) batch[s].reward = static_cast<double>(s % 3);
-      estimate_advantages(batch, AdvantageEstimator::kGrpo);
-      const double update = seconds_of([&] { engine_->update_policy(batch); });
+      ScoredBatch scored{std::move(batch), {}};
+      estimate_advantages(scored, {});
+      const double update = seconds_of([&] { engine_->update_policy(scored.samples); });
       const int64_t tokens = arguments_.prompts * arguments_.samples * arguments_.new_tokens;
       fmt::print(R"({{"name": "step", "seconds": {:.3f}, "rollout": {:.3f}, "update": {:.3f}, "tokens": {}}})"
                  "\n",
