@@ -93,6 +93,9 @@ class Engine {
 // ConfigError where the model was made for shorter sequences.
 void check_model_length(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len);
 
+// Weights in the type and place that computes: fp32 on the CPU, bf16 on a GPU.
+DecoderWeights placed_weights(DecoderWeights weights, at::Device device);
+
 // A decoder with its weights read from a Hugging Face folder: fp32 on the CPU, bf16 on a GPU.
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len,
                                       at::Device device = at::kCPU);

@@ -26,8 +26,8 @@ MemoryPlan plan_memory(int64_t parameters, int64_t device_bytes, double utilizat
         "the model does not fit: weights {:.1f} + masters and moments {:.1f} + gradients {:.1f} + workspace {:.1f} = "
         "{:.1f} GiB, and {:.1f} GiB may be used (actor_rollout_ref.rollout.gpu_memory_utilization={:.2f} of {:.1f}); "
         "raise it, or take a smaller model",
-        gib(parameters * kWeightBytes), gib(parameters * kStateBytes), gib(parameters * kGradientBytes),
-        gib(workspace), gib(update), gib(budget), utilization, gib(device_bytes)));
+        gib(parameters * kWeightBytes), gib(parameters * kStateBytes), gib(parameters * kGradientBytes), gib(workspace),
+        gib(update), gib(budget), utilization, gib(device_bytes)));
   return plan;
 }
 

@@ -1,10 +1,12 @@
-// How a GPU's memory is shared out: what stays, and what the cache (in rollout) and the activations (in the update) get.
-// Pure arithmetic.
+// How a GPU's memory is shared out: what stays, and what the cache (in rollout) and the activations (in the update)
+// get. Pure arithmetic.
 #pragma once
 
 #include <cstdint>
 
 namespace tandem {
+
+inline constexpr int64_t kWorkspaceBytes = int64_t{5} << 30;  // logits twice, attention's and products' scratch
 
 struct MemoryPlan {
   int64_t kv_cache_bytes = 0, activation_bytes = 0;
