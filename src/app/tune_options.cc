@@ -30,7 +30,6 @@ TunerOptions tuner_options(const TuningConfig& config, size_t samples_per_row, i
   TunerOptions options;
   options.model_path = resolve_model(config.model.path, "model.path");
   options.device = kernels::choose_device(config.trainer.device);
-  options.max_length = data.max_length;
   options.batching.mini_batch_samples = data.train_batch_size * a_row;
   options.batching.max_micro_tokens =
       data.use_dynamic_bsz ? std::max(data.max_token_len_per_gpu, data.max_length) : INT64_MAX;

@@ -8,6 +8,7 @@
 namespace tandem {
 
 TuningSetOptions tuning_set_options(const TuningConfig& config, bool pairs, bool training);
+// All but max_length, which is the data's.
 TunerOptions tuner_options(const TuningConfig& config, size_t samples_per_row, int64_t total_steps);
 
 }  // namespace tandem

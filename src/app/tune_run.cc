@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "app/interrupt.h"
@@ -23,6 +24,19 @@ TuningSet load_set(const TuningConfig& config, TuningTask task, const Chat& chat
   const std::string kwargs = config.data.apply_chat_template_kwargs.text;
   return TuningSet(tuning_set_options(config, task == TuningTask::kPreference, training),
                    [&](const std::vector<Message>& messages) { return chat.encode_masked(messages, kwargs); });
+}
+
+std::optional<TuningSet> load_validation(const TuningConfig& config, TuningTask task, const Chat& chat) {
+  if (config.data.val_files.empty()) return std::nullopt;
+  return load_set(config, task, chat, false);
+}
+
+// The model need not be made for data.max_length where the data stays below it.
+TunerOptions options_of(const TuningConfig& config, const TuningSet& train, const std::optional<TuningSet>& validation,
+                        int64_t total_steps) {
+  TunerOptions options = tuner_options(config, train.samples_per_row(), total_steps);
+  options.max_length = static_cast<int64_t>(std::max(train.longest(), validation ? validation->longest() : 0));
+  return options;
 }
 
 std::unique_ptr<Tuner> make_tuner(TuningTask task, TunerOptions options, Progress& progress) {
@@ -48,12 +62,11 @@ TuneRun::TuneRun(TuningConfig config, TuningTask task)
       folder_(run_folder_of(config_.trainer.default_local_dir)),
       chat_(resolve_model(config_.model.path)),
       train_(load_set(config_, task, chat_, true)),
+      validation_(load_validation(config_, task, chat_)),
       total_steps_(steps_of(config_, train_.size())),
-      tuner_(make_tuner(task, tuner_options(config_, train_.samples_per_row(), total_steps_), progress_)),
+      tuner_(make_tuner(task, options_of(config_, train_, validation_, total_steps_), progress_)),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
-                   static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))) {
-  if (!config_.data.val_files.empty()) validation_.emplace(load_set(config_, task, chat_, false));
-}
+                   static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))) {}
 
 // A step's rows are a function of its number, so the number is all of the place in the data.
 TuningBatch TuneRun::batch_of(int64_t step) const {

@@ -189,6 +189,13 @@ std::vector<TrajectoryPtr> TuningSet::take(const std::vector<size_t>& rows) cons
   return out;
 }
 
+size_t TuningSet::longest() const {
+  size_t most = 0;
+  for (const TrajectoryPtr& sample : samples_)
+    most = std::max(most, sample->prompt->token_ids.size() + sample->response_ids.size());
+  return most;
+}
+
 uint64_t TuningSet::fingerprint() const {
   uint64_t hash = 0xCBF29CE484222325;  // FNV-1a over tokens
   const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 0x100000001B3; };

@@ -45,6 +45,7 @@ class TuningSet {
   std::vector<TrajectoryPtr> take(const std::vector<size_t>& rows) const;
   const std::vector<TrajectoryPtr>& all() const { return samples_; }
   size_t num_dropped() const { return num_dropped_; }  // rows of which truncation left nothing to learn
+  size_t longest() const;                              // tokens of the longest sample, prompt included
   uint64_t fingerprint() const;                        // of every token
 
  private:

@@ -64,6 +64,7 @@ TEST_F(Tuning, AConversationIsCutAtItsFirstLearntToken) {
                               R"({"prompt": [{"role": "system", "content": "s"}], "response": "x"})"});
   ASSERT_EQ(set.size(), 3u);
   const TrajectoryPtr two = set.all()[0];
+  EXPECT_EQ(set.longest(), 13u);
   EXPECT_EQ(text(two->prompt->token_ids), "up.a");
   EXPECT_EQ(text(two->response_ids), "xy.uq.az.");  // the last turn teaches nothing
   EXPECT_EQ(two->response_mask, (std::vector<uint8_t>{1, 1, 1, 0, 0, 0, 0, 1, 1}));
