@@ -111,13 +111,13 @@ class TuningLoader {
     fail_at(value, fmt::format("unknown key '{}'; the nearest known key is {}", key, nearest(key)));
   }
 
-  // The key whose last part shares the longest run of letters, then the shortest.
+  // The key whose last part shares the longest run of letters, those of the same section first.
   std::string nearest(const std::string& key) const {
     std::string best;
     size_t most = 0;
     for (const Field& field : fields_.fields) {
       const std::string wanted = key.substr(key.rfind('.') + 1), name = field.key.substr(field.key.rfind('.') + 1);
-      size_t shared = key.substr(0, key.rfind('.')) == field.key.substr(0, field.key.rfind('.')) ? 1 : 0;
+      size_t shared = key.substr(0, key.rfind('.')) == field.key.substr(0, field.key.rfind('.')) ? 5 : 0;
       for (size_t i = 0; i < wanted.size(); ++i)
         for (size_t length = 2; i + length <= wanted.size(); ++length)
           if (name.find(wanted.substr(i, length)) != std::string::npos) shared = std::max(shared, 2 * length);

@@ -150,7 +150,7 @@ def plug_in():
 
 
 def errors():
-    refused("an unknown key", settings("sft", "x", 1, "optim.learning_rate=1"), "optim.learning_rate", "optim.lr")
+    refused("an unknown key", settings("sft", "x", 1, "optim.weight_dekay=1"), "optim.weight_dekay", "optim.weight_decay")
     refused("no model", settings("sft", "x", 1, "model.path=nowhere/at/all"), "nowhere/at/all", "model.path")
     refused("no data", ["sft", "model.path=model"], "data.train_files")
     refused("a batch over the data", settings("sft", "x", 1, "data.train_batch_size=1000"), "data.train_batch_size")
