@@ -1,6 +1,15 @@
 #include "app/chat.h"
 
 namespace tandem {
+namespace {
+
+std::vector<ChatMessage> chat_messages(const std::vector<Message>& messages) {
+  std::vector<ChatMessage> chat;
+  for (const Message& message : messages) chat.push_back({message.role, message.content});
+  return chat;
+}
+
+}  // namespace
 
 Chat::Chat(const std::filesystem::path& folder)
     : tokenizer_(Tokenizer::from_folder(folder)),
@@ -19,9 +28,12 @@ std::vector<TokenId> Chat::encode_finished(const std::vector<Message>& messages)
   return encode_with(messages, options);
 }
 
+MaskedChat Chat::encode_masked(const std::vector<Message>& messages, const std::string& template_kwargs) const {
+  return tandem::encode_masked(template_, tokenizer_, chat_messages(messages), template_kwargs, special_.eos);
+}
+
 std::vector<TokenId> Chat::encode_with(const std::vector<Message>& messages, const ChatOptions& options) const {
-  std::vector<ChatMessage> chat;
-  for (const Message& message : messages) chat.push_back({message.role, message.content});
+  const std::vector<ChatMessage> chat = chat_messages(messages);
   return template_.encode_chat(tokenizer_, chat, options);
 }
 

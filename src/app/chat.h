@@ -5,6 +5,7 @@
 #include <string>
 
 #include "data/dataset.h"
+#include "text/chat_mask.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -20,6 +21,8 @@ class Chat {
   std::vector<TokenId> encode(const std::vector<Message>& messages, const std::string& template_kwargs) const;
   // A whole conversation, without the start of another answer.
   std::vector<TokenId> encode_finished(const std::vector<Message>& messages) const;
+  // The same, and which of its tokens the assistant wrote.
+  MaskedChat encode_masked(const std::vector<Message>& messages, const std::string& template_kwargs) const;
 
  private:
   std::vector<TokenId> encode_with(const std::vector<Message>& messages, const ChatOptions& options) const;

@@ -9,6 +9,8 @@ namespace tandem {
 // Adds a subcommand; when it was chosen, parsing sets `action` to what it does. The result is the exit code.
 using Action = std::function<int()>;
 void add_train(CLI::App& app, Action& action);
+void add_sft(CLI::App& app, Action& action);
+void add_reward_model(CLI::App& app, Action& action);
 void add_quickstart(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_logprobs(CLI::App& app, Action& action);

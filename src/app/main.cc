@@ -20,6 +20,7 @@ constexpr const char* kExamples = R"(Examples:
   tandem data arithmetic --out data                 make train.parquet and test.parquet
   tandem train examples/grpo_trainer/gsm8k.yaml actor_rollout_ref.model.path=DIR
   tandem train --print-config key=value ...         every key, its meaning and the sizes that follow; trains nothing
+  tandem sft model.path=DIR data.train_files=FILE   fine-tune on conversations; reward-model: on pairs of replies
   tandem generate DIR                               chat in the terminal
   tandem logprobs DIR file.jsonl                    log-probs of token ids or chats
 
@@ -41,6 +42,8 @@ int run(int argc, char** argv) {
   Action action;
   add_quickstart(app, action);
   add_train(app, action);
+  add_sft(app, action);
+  add_reward_model(app, action);
   add_generate(app, action);
   add_logprobs(app, action);
   add_data(app, action);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "app/run_folder.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "kernels/device_ops.h"
@@ -108,28 +109,6 @@ ValueTrainerOptions value_trainer_options(const Config& config) {
   return options;
 }
 
-CheckpointContents contents(const std::vector<std::string>& names) {
-  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
-  return {has("model") || has("hf_model"), has("optimizer"), has("extra")};
-}
-
-OptimizerOptions optimizer_options(const OptimConfig& optim, int64_t total_steps) {
-  OptimizerOptions options;
-  options.lr = optim.lr;
-  options.beta1 = optim.betas.at(0);
-  options.beta2 = optim.betas.at(1);
-  options.weight_decay = optim.weight_decay;
-  options.clip_grad = optim.clip_grad;
-  options.schedule = optim.lr_scheduler_type == "cosine" ? LrSchedule::kCosine : LrSchedule::kConstant;
-  options.total_steps = total_steps;
-  options.warmup_steps = optim.lr_warmup_steps >= 0
-                             ? optim.lr_warmup_steps
-                             : static_cast<int64_t>(optim.lr_warmup_steps_ratio * static_cast<double>(total_steps));
-  options.min_lr_ratio = optim.min_lr_ratio;
-  options.num_cycles = optim.num_cycles;
-  return options;
-}
-
 RolloutCorrectionOptions correction_options(const Config& config) {
   const RolloutCorrectionConfig& correction = config.algorithm.rollout_correction;
   return parse_rollout_correction(correction.rollout_is.value_or(""), correction.rollout_is_threshold,
@@ -155,7 +134,29 @@ DatasetOptions data_options(const DataConfig& data, const std::vector<std::strin
 
 }  // namespace
 
-fs::path resolve_model(const std::string& path) {
+CheckpointContents checkpoint_contents(const std::vector<std::string>& names) {
+  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  return {has("model") || has("hf_model"), has("optimizer"), has("extra")};
+}
+
+OptimizerOptions optimizer_options(const OptimConfig& optim, int64_t total_steps) {
+  OptimizerOptions options;
+  options.lr = optim.lr;
+  options.beta1 = optim.betas.at(0);
+  options.beta2 = optim.betas.at(1);
+  options.weight_decay = optim.weight_decay;
+  options.clip_grad = optim.clip_grad;
+  options.schedule = optim.lr_scheduler_type == "cosine" ? LrSchedule::kCosine : LrSchedule::kConstant;
+  options.total_steps = total_steps;
+  options.warmup_steps = optim.lr_warmup_steps >= 0
+                             ? optim.lr_warmup_steps
+                             : static_cast<int64_t>(optim.lr_warmup_steps_ratio * static_cast<double>(total_steps));
+  options.min_lr_ratio = optim.min_lr_ratio;
+  options.num_cycles = optim.num_cycles;
+  return options;
+}
+
+fs::path resolve_model(const std::string& path, std::string_view key) {
   const fs::path folder = expand_user(path);
   if (fs::exists(folder / "config.json")) return folder;
   if (fs::exists(folder))
@@ -167,8 +168,7 @@ fs::path resolve_model(const std::string& path) {
     throw ConfigError("model " + path + " is neither a folder nor in the Hugging Face cache " + hub_cache().string() +
                       "; download it with: hf download " + path);
   throw ConfigError("there is no model folder '" + path +
-                    "'; give one in Hugging Face layout (in training: "
-                    "actor_rollout_ref.model.path)");
+                    "'; give one in Hugging Face layout (in training: " + std::string(key) + ")");
 }
 
 Config supported(Config config) {
@@ -188,10 +188,7 @@ Config supported(Config config) {
   return config;
 }
 
-fs::path run_folder(const Config& config) {
-  const fs::path local = expand_user(config.trainer.default_local_dir);
-  return local.filename() == "checkpoints" ? local.parent_path() : local;
-}
+fs::path run_folder(const Config& config) { return run_folder_of(config.trainer.default_local_dir); }
 
 EngineOptions engine_options(const Config& config, const SpecialIds& special, int64_t total_optimizer_steps) {
   const RolloutConfig& rollout = config.actor_rollout_ref.rollout;
@@ -219,8 +216,8 @@ EngineOptions engine_options(const Config& config, const SpecialIds& special, in
   options.optimizer = optimizer_options(config.actor_rollout_ref.actor.optim, total_optimizer_steps);
   options.exact = config.numerics.mode == "exact";
   options.correction = correction_options(config);
-  options.save = contents(config.actor_rollout_ref.actor.checkpoint.save_contents);
-  options.load = contents(config.actor_rollout_ref.actor.checkpoint.load_contents);
+  options.save = checkpoint_contents(config.actor_rollout_ref.actor.checkpoint.save_contents);
+  options.load = checkpoint_contents(config.actor_rollout_ref.actor.checkpoint.load_contents);
   return options;
 }
 
@@ -248,8 +245,8 @@ CriticOptions critic_options(const Config& config, int64_t total_steps) {
   const int64_t samples = derived_sizes(config).samples_per_step, size = options.trainer.mini_batch_samples;
   options.optimizer =
       optimizer_options(config.critic.optim, total_steps * ((samples + size - 1) / size) * options.trainer.epochs);
-  options.save = contents(config.critic.checkpoint.save_contents);
-  options.load = contents(config.critic.checkpoint.load_contents);
+  options.save = checkpoint_contents(config.critic.checkpoint.save_contents);
+  options.load = checkpoint_contents(config.critic.checkpoint.load_contents);
   options.seed = static_cast<uint64_t>(config.trainer.seed);
   return options;
 }
@@ -316,6 +313,15 @@ RewardOptions reward_options(const Config& config) {
   options.num_workers = static_cast<size_t>(reward.num_workers);
   options.timeout_seconds = reward.timeout;
   if (uses_reward_server(reward)) options.server = server_options(reward);
+  return options;
+}
+
+std::optional<ModelRewardOptions> model_reward_options(const Config& config) {
+  if (!uses_reward_model(config.reward)) return std::nullopt;
+  ModelRewardOptions options;
+  options.model_path = resolve_model(*config.reward.reward_model.model_path, "reward.reward_model.model_path");
+  options.device = kernels::choose_device(config.trainer.device);
+  options.max_micro_tokens = micro_batch_token_limit(config, false);
   return options;
 }
 

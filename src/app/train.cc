@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "app/command.h"
+#include "app/config_words.h"
 #include "app/run_summary.h"
 #include "app/train_run.h"
 #include "base/log.h"
@@ -16,25 +17,9 @@ struct TrainArguments {
   bool print_config = false;
 };
 
-bool is_file(const std::string& word) {
-  return word.find('=') == std::string::npos && (word.ends_with(".yaml") || word.ends_with(".yml"));
-}
-
-Config load(const std::vector<std::string>& words, Purpose purpose) {
-  std::vector<std::filesystem::path> files;
-  std::vector<std::string> overrides;
-  for (const std::string& word : words) {
-    if (is_file(word)) {
-      files.emplace_back(word);
-    } else {
-      overrides.push_back(word);
-    }
-  }
-  return load_config(files, overrides, purpose);
-}
-
 int train(const TrainArguments& arguments) {
-  Config config = load(arguments.words, arguments.print_config ? Purpose::kPrint : Purpose::kRun);
+  const ConfigWords words = split_words(arguments.words);
+  Config config = load_config(words.files, words.overrides, arguments.print_config ? Purpose::kPrint : Purpose::kRun);
   if (arguments.print_config) {
     print_line(describe_config(config));
     return 0;

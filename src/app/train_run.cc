@@ -8,6 +8,7 @@
 
 #include "app/interrupt.h"
 #include "app/options.h"
+#include "app/run_folder.h"
 #include "app/step_report.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -57,16 +58,9 @@ void add_seconds(std::vector<Metric>& totals, const Metrics& timing) {
   }
 }
 
-// A run that starts anew where another one was keeps what that one wrote.
-void set_aside_earlier_run(const fs::path& folder) {
-  if (!fs::exists(folder / "metrics.jsonl")) return;
-  int number = 1;
-  while (fs::exists(folder / fmt::format("earlier-{}", number))) ++number;
-  const fs::path aside = folder / fmt::format("earlier-{}", number);
-  fs::create_directories(aside);
-  for (const char* name : {"metrics.jsonl", "samples.jsonl", "config.yaml", "tensorboard"})
-    if (fs::exists(folder / name)) fs::rename(folder / name, aside / name);
-  log_info("an earlier run's records are now in " + aside.string());
+std::unique_ptr<RewardFunction> reward_function(const Config& config) {
+  if (const auto model = model_reward_options(config)) return std::make_unique<ModelReward>(*model);
+  return make_reward(reward_options(config));
 }
 
 void check_same_vocabulary(const ModelConfig& critic, const ModelConfig& policy) {
@@ -98,7 +92,7 @@ TrainRun::TrainRun(Config config)
                   reward_),
               &chat_.tokenizer(), store_),
           {&timer_, &progress_})),
-      reward_(single(std::make_shared<RewardWorker>(make_reward(reward_options(config_)), store_, chat_.tokenizer(),
+      reward_(single(std::make_shared<RewardWorker>(reward_function(config_), store_, chat_.tokenizer(),
                                                     overlong_options(config_)),
                      {&timer_, &progress_})),
       reference_(needs_reference(config_)

@@ -20,6 +20,7 @@ std::string parent_of(const std::string& key) {
 }
 
 // The default's text; what it refers to is taken from `fields`.
+template <class C>
 std::string default_text(const Field& default_field, const FieldList& fields) {
   const auto* text = std::get_if<std::string*>(&default_field.member);
   if (!text || (**text).find("${") == std::string::npos) return field_text(default_field);
@@ -28,7 +29,7 @@ std::string default_text(const Field& default_field, const FieldList& fields) {
     if (!field) return std::nullopt;
     return parse_yaml("value: " + field_text(*field), "").entries.at(0).second;
   };
-  Config scratch;
+  C scratch;
   const FieldList scratch_fields = list_fields(scratch);
   const Field& filled = *scratch_fields.find(default_field.key);
   assign(filled, interpolate(quoted_value(**text, "default"), default_field.key, lookup));
@@ -79,10 +80,9 @@ std::string derived_comment(const Config& config, std::optional<int64_t> train_r
   return out;
 }
 
-}  // namespace
-
-std::string describe_config(const Config& config, std::optional<int64_t> train_rows) {
-  Config copy = config, defaults;
+template <class C>
+std::string describe(const C& config) {
+  C copy = config, defaults;
   const FieldList fields = list_fields(copy), default_fields = list_fields(defaults);
   std::string out = "# Keys marked * differ from their default.\n";
   const auto on_section = [&](const Section& section) {
@@ -92,18 +92,19 @@ std::string describe_config(const Config& config, std::optional<int64_t> train_r
   };
   const auto on_leaf = [&](const Field& field) {
     const std::string value = field_text(field);
-    const std::string usual = default_text(*default_fields.find(field.key), fields);
+    const std::string usual = default_text<C>(*default_fields.find(field.key), fields);
     const std::string head = indent(field.key) + last_part(field.key) + ": " + value;
     const std::string mark = value == usual ? "" : fmt::format("* (default {}) ", usual);
     const std::string words = field.choices.empty() ? "" : fmt::format(" [{}]", fmt::join(field.choices, ", "));
     out += fmt::format("{:<{}} # {}{}{}\n", head, kCommentColumn - 1, mark, field.doc, words);
   };
   walk(fields, "", on_section, on_leaf);
-  return out + derived_comment(config, train_rows);
+  return out;
 }
 
-std::string resolved_yaml(const Config& config) {
-  Config copy = config;
+template <class C>
+std::string yaml_of(const C& config) {
+  C copy = config;
   std::string out;
   walk(
       list_fields(copy), "",
@@ -111,5 +112,15 @@ std::string resolved_yaml(const Config& config) {
       [&](const Field& field) { out += indent(field.key) + last_part(field.key) + ": " + field_text(field) + "\n"; });
   return out;
 }
+
+}  // namespace
+
+std::string describe_config(const Config& config, std::optional<int64_t> train_rows) {
+  return describe(config) + derived_comment(config, train_rows);
+}
+std::string describe_config(const TuningConfig& config) { return describe(config); }
+
+std::string resolved_yaml(const Config& config) { return yaml_of(config); }
+std::string resolved_yaml(const TuningConfig& config) { return yaml_of(config); }
 
 }  // namespace tandem

@@ -28,6 +28,12 @@ FieldList list_fields(Config& config) {
   return out;
 }
 
+FieldList list_fields(TuningConfig& config) {
+  FieldList out;
+  collect(config, "", out);
+  return out;
+}
+
 bool Field::is_list() const {
   return std::holds_alternative<std::vector<std::string>*>(member) ||
          std::holds_alternative<std::vector<int64_t>*>(member) || std::holds_alternative<std::vector<double>*>(member);

@@ -1,4 +1,5 @@
-// The field lists of config.h as one flat list, so that loading, printing and documenting are ordinary loops.
+// The field lists of config.h and tuning_config.h as one flat list, so that loading, printing and documenting are
+// ordinary loops.
 #pragma once
 
 #include <optional>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "config/tuning_config.h"
 #include "config/value.h"
 
 namespace tandem {
@@ -38,6 +40,7 @@ struct FieldList {
   bool is_section(std::string_view key) const;
 };
 FieldList list_fields(Config& config);
+FieldList list_fields(TuningConfig& config);
 
 // Sets the field from what the user wrote, interpolations already filled in. ConfigError names place, key, value and
 // what is expected. A scalar given for a list is a list of one.

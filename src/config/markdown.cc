@@ -50,7 +50,7 @@ std::string default_of(const Field& field) {
   return text ? (**text).empty() ? "" : code(**text) : code(field_text(field));
 }
 
-std::string field_tables(const FieldList& list) {
+std::string field_tables(const FieldList& list, std::string_view of = "") {
   std::string out;
   for (const Section& section : list.sections) {
     std::string rows;
@@ -63,7 +63,7 @@ std::string field_tables(const FieldList& list) {
                           choices);
     }
     if (!rows.empty())
-      out += fmt::format("## {}\n\n{}.\n\n| key | default | meaning |\n|---|---|---|\n{}\n", section.key,
+      out += fmt::format("## {}{}\n\n{}.\n\n| key | default | meaning |\n|---|---|---|\n{}\n", of, section.key,
                          cell(section.doc), rows);
   }
   return out;
@@ -105,7 +105,9 @@ std::string verl_tables() {
 std::string config_markdown() {
   Config config;
   const FieldList list = list_fields(config);
-  return std::string(kHead) + field_tables(list) + changed_table(list) + verl_tables();
+  TuningConfig tuning;
+  return std::string(kHead) + field_tables(list) + field_tables(list_fields(tuning), "sft and reward-model: ") +
+         changed_table(list) + verl_tables();
 }
 
 }  // namespace tandem

@@ -57,7 +57,7 @@ struct RewardKwargsConfig {
   }
 };
 
-// A server that gives scores over HTTP: vLLM's API.
+// A model that scores: one of ours, or a server that speaks vLLM's HTTP API.
 struct RewardModelConfig {
   std::optional<bool> enable;
   std::optional<std::string> type;
@@ -74,12 +74,16 @@ struct RewardModelConfig {
 
   template <class V>
   void fields(V&& v) {
-    v("enable", enable, "score by this server; null: as soon as type is set");
-    v("type", type, "vllm_api: a server that speaks vLLM's HTTP API; null: none", {"vllm_api"});
+    v("enable", enable, "score by this model; null: as soon as type is set");
+    v("type", type,
+      "model: a reward model in this process (tandem reward-model trains one); vllm_api: a server that speaks vLLM's "
+      "HTTP "
+      "API; null: none",
+      {"model", "vllm_api"});
     v("endpoint", endpoint,
       "its URL; the path chooses what is asked: /classify, /pooling, /score (numbers), /generate, /v1/chat/completions "
       "(text)");
-    v("model_path", model_path, "the model's name in the requests; null: not sent");
+    v("model_path", model_path, "model: its folder; vllm_api: the model's name in the requests, null: not sent");
     v("prompt_template", prompt_template,
       "what a sample becomes, with {prompt}, {response}, {ground_truth}, {data_source} filled in; null: the "
       "conversation itself, templated by the server");
@@ -110,14 +114,18 @@ struct RewardConfig {
     v("num_workers", num_workers, "Python processes of a custom_reward_function: most responses it scores at once");
     v("timeout", timeout, "seconds the scoring of one response may take; then the run stops and names the sample");
     v("custom_reward_function", custom_reward_function, "a reward function of your own");
-    v("reward_model", reward_model, "a server that scores responses over HTTP");
+    v("reward_model", reward_model, "a model that scores responses, here or behind HTTP");
     v("reward_manager", reward_manager, "how scores become rewards");
     v("reward_kwargs", reward_kwargs, "settings of the reward manager");
   }
 };
 
 inline bool uses_reward_server(const RewardConfig& reward) {
-  return reward.reward_model.type && reward.reward_model.enable.value_or(true);
+  return reward.reward_model.type == "vllm_api" && reward.reward_model.enable.value_or(true);
+}
+
+inline bool uses_reward_model(const RewardConfig& reward) {
+  return reward.reward_model.type == "model" && reward.reward_model.enable.value_or(true);
 }
 
 }  // namespace tandem

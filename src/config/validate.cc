@@ -217,14 +217,16 @@ void check_reward_model(Checker& check, const RewardConfig& reward) {
   const RewardModelConfig& model = reward.reward_model;
   const std::string at = "reward.reward_model.";
   check.require(!model.enable.value_or(false) || model.type, at + "enable",
-                "needs a server that runs the model: set " + at + "type=vllm_api and " + at + "endpoint");
+                "set " + at + "type=model and " + at + "model_path, or " + at + "type=vllm_api and " + at + "endpoint");
   check.between(model.max_tokens, 1, kMaxLength, at + "max_tokens");
   check.between(model.max_concurrent, 1, 4096, at + "max_concurrent");
   check.between(model.max_retries, 0, 100, at + "max_retries");
   check.require(std::isfinite(model.timeout) && model.timeout > 0, at + "timeout", "must be above 0 seconds");
-  if (!uses_reward_server(reward)) return;
-  check.require(model.endpoint && !model.endpoint->empty(), at + "endpoint",
+  if (!uses_reward_server(reward) && !uses_reward_model(reward)) return;
+  check.require(uses_reward_model(reward) || (model.endpoint && !model.endpoint->empty()), at + "endpoint",
                 "is not set: give the server's URL, e.g. http://localhost:8000/classify");
+  check.require(uses_reward_server(reward) || (model.model_path && !model.model_path->empty()), at + "model_path",
+                "is not set: name the folder of a model that tandem reward-model trained");
   check.require(!reward.custom_reward_function.path && !reward.rule, at + "type",
                 "reward.rule or a custom_reward_function is set too: keep one of them");
 }

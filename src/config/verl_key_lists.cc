@@ -39,7 +39,7 @@ constexpr std::string_view kCriticFollows =
     "algorithm.adv_estimator decides: gae trains a critic, the others have none";
 constexpr std::string_view kNoMultiTurn = "multi-turn sampling is off";
 constexpr std::string_view kNoProfiler = "timing is always on: see timing_s/* and the trace";
-constexpr std::string_view kOwnServer = "a reward model runs in a server of its own, which is set up there";
+constexpr std::string_view kOwnServer = "a reward model runs in this process, or in a server that is set up there";
 constexpr std::string_view kOwnKernels = "the kernels are Tandem's own, compiled ahead";
 constexpr std::string_view kTextOnly = "prompts are text";
 constexpr std::string_view kNoCode = "models are read from files, not from Python code";

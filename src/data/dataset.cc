@@ -3,16 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <atomic>
-#include <exception>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/rng.h"
+#include "data/parallel_rows.h"
 #include "data/row.h"
 #include "data/table.h"
 
@@ -57,15 +52,6 @@ std::vector<PlacedPrompt> read_files(const DatasetOptions& options, size_t limit
   return prompts;
 }
 
-// Keeps `count` rows drawn by `seed`, in their order (selection sampling, Knuth's algorithm S).
-void choose_rows(std::vector<PlacedPrompt>* prompts, size_t count, uint64_t seed) {
-  Philox random(seed);
-  size_t kept = 0;
-  for (size_t i = 0; i < prompts->size() && kept < count; ++i)
-    if (random.below(prompts->size() - i) < count - kept) std::swap((*prompts)[kept++], (*prompts)[i]);
-  prompts->resize(std::min(count, prompts->size()));
-}
-
 std::vector<PlacedPrompt> read_chosen(const DatasetOptions& options) {
   const auto wanted = static_cast<size_t>(options.max_samples);  // -1 is no limit
   auto prompts = read_files(options, options.shuffle ? SIZE_MAX : wanted);
@@ -73,36 +59,8 @@ std::vector<PlacedPrompt> read_chosen(const DatasetOptions& options) {
   return prompts;
 }
 
-// Calls work(i) for all i < count from several threads; the error of the smallest i wins, so that it is always the
-// same.
-template <class Work>
-void parallel_for(size_t count, size_t num_threads, const Work& work) {
-  std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  size_t failed_at = count;
-  std::exception_ptr failure;
-  const auto loop = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < count;) {
-      try {
-        work(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (i < failed_at) failed_at = i, failure = std::current_exception();
-        next = count;
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (size_t t = 1; t < std::min(num_threads, count); ++t) threads.emplace_back(loop);
-    loop();
-  }
-  if (failure) std::rethrow_exception(failure);
-}
-
 void encode_all(const DatasetOptions& options, const EncodePrompt& encode, std::vector<PlacedPrompt>* prompts) {
-  const size_t cores = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
-  parallel_for(prompts->size(), options.num_threads ? options.num_threads : cores, [&](size_t i) {
+  parallel_rows(prompts->size(), options.num_threads, [&](size_t i) {
     Prompt& prompt = *(*prompts)[i].prompt;
     try {
       prompt.token_ids = encode(prompt.messages);

@@ -31,22 +31,6 @@ std::string text_of(const json& message, const char* key, size_t index, const st
   return value->get<std::string>();
 }
 
-std::vector<Message> parse_messages(const json& record, const std::string& column) {
-  const json* list = find(record, column);
-  if (!list) refuse(column, "is absent or null; name the column of messages by data.prompt_key");
-  if (!list->is_array())
-    refuse(column, fmt::format("is {}; it must be a list of {{role, content}} messages", list->type_name()));
-  if (list->empty()) refuse(column, "is an empty list; a prompt needs at least one message");
-  std::vector<Message> messages;
-  for (size_t i = 0; i < list->size(); ++i) {
-    const json& message = (*list)[i];
-    if (!message.is_object())
-      refuse(column, fmt::format("has {} as message {}; each message needs role and content", message.type_name(), i));
-    messages.push_back({text_of(message, "role", i, column), text_of(message, "content", i, column)});
-  }
-  return messages;
-}
-
 std::string parse_data_source(const json& record, const RowSchema& schema) {
   const json* value = find(record, schema.reward_fn_key);
   if (!value && !schema.scored) return {};
@@ -80,6 +64,22 @@ void refuse_media(const json& record) {
 }
 
 }  // namespace
+
+std::vector<Message> parse_messages(const json& record, const std::string& column) {
+  const json* list = find(record, column);
+  if (!list) refuse(column, "is absent or null; name the column of messages by data.prompt_key");
+  if (!list->is_array())
+    refuse(column, fmt::format("is {}; it must be a list of {{role, content}} messages", list->type_name()));
+  if (list->empty()) refuse(column, "is an empty list; a prompt needs at least one message");
+  std::vector<Message> messages;
+  for (size_t i = 0; i < list->size(); ++i) {
+    const json& message = (*list)[i];
+    if (!message.is_object())
+      refuse(column, fmt::format("has {} as message {}; each message needs role and content", message.type_name(), i));
+    messages.push_back({text_of(message, "role", i, column), text_of(message, "content", i, column)});
+  }
+  return messages;
+}
 
 Columns RowSchema::columns() const {
   Columns columns = {prompt_key, reward_fn_key, "reward_model", "extra_info"};

@@ -17,6 +17,9 @@ struct RowSchema {
   Columns columns() const;
 };
 
+// A column that holds a list of {role, content}. DataError as parse_row().
+std::vector<Message> parse_messages(const nlohmann::json& record, const std::string& column);
+
 // Fills everything of a Prompt but id and token_ids. DataError says what is wrong with which column, without the place:
 // the caller knows file and row.
 Prompt parse_row(const nlohmann::json& record, const RowSchema& schema);

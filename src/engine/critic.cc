@@ -1,39 +1,12 @@
 #include "engine/critic.h"
 
-#include "base/rng.h"
-#include "engine/engine.h"
+#include "engine/value_model.h"
 
 namespace tandem {
-namespace {
-
-constexpr double kInitialStd = 0.02;
-
-// A folder without a value head is a policy's: its own head is left out.
-std::unique_ptr<Decoder> load_critic(const CriticOptions& options) {
-  ModelConfig config = load_model_config(options.model_path);
-  check_model_length(config, options.model_path, options.max_model_len);
-  config.value_head = true;
-  DecoderWeights weights = zero_weights(config);
-  const WeightFolder files(options.model_path);
-  if (files.contains("score.weight")) {
-    load_weights(files, config, weights);
-  } else {
-    ModelConfig trunk = config;
-    trunk.value_head = false;
-    trunk.tie_word_embeddings = true;
-    DecoderWeights parts = weights;
-    parts.value_head_1E = parts.value_bias_1 = at::Tensor();
-    load_weights(files, trunk, parts);
-    Philox random(options.seed, 1);
-    for (float& weight : values(weights.value_head_1E)) weight = static_cast<float>(kInitialStd * random.normal());
-  }
-  return std::make_unique<Decoder>(std::move(config), std::move(weights), options.max_model_len);
-}
-
-}  // namespace
-
 Critic::Critic(CriticOptions options, std::shared_ptr<TrajectoryStore> store)
-    : options_(std::move(options)), store_(std::move(store)), decoder_(load_critic(options_)) {}
+    : options_(std::move(options)),
+      store_(std::move(store)),
+      decoder_(load_value_decoder(options_.model_path, options_.max_model_len, options_.seed)) {}
 
 RolloutBatch Critic::compute_values(const RolloutBatch& batch) {
   std::vector<TrajectoryPtr> trajectories;

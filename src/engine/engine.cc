@@ -9,8 +9,6 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kWorkspaceBytes = int64_t{5} << 30;  // of a GPU: logits twice, attention's and products' scratch
-
 int64_t num_parameters(const DecoderWeights& weights) {
   int64_t count = 0;
   for (const auto& parameter : parameters(weights)) count += parameter.tensor.numel();
@@ -43,9 +41,20 @@ int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples
 
 void check_model_length(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len) {
   if (max_model_len > config.max_position_embeddings)
-    throw ConfigError("prompt and response together may have " + std::to_string(max_model_len) + " tokens, but " +
-                      folder.string() + " was made for " + std::to_string(config.max_position_embeddings) +
-                      " (max_position_embeddings); lower data.max_prompt_length or data.max_response_length");
+    throw ConfigError(
+        "prompt and response together may have " + std::to_string(max_model_len) + " tokens, but " + folder.string() +
+        " was made for " + std::to_string(config.max_position_embeddings) +
+        " (max_position_embeddings); lower data.max_prompt_length or data.max_response_length, for sft and "
+        "reward-model data.max_length");
+}
+
+DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool trained) {
+  if (device.is_cpu()) return weights;
+  std::shared_ptr<DecoderWeights> exact;
+  if (trained) exact = std::make_shared<DecoderWeights>(converted(weights, at::device(device).dtype(at::kFloat)));
+  weights = converted(trained ? *exact : weights, at::device(device).dtype(at::kBFloat16));
+  weights.masters = std::move(exact);
+  return weights;
 }
 
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device,
@@ -57,13 +66,8 @@ std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64
   check_tensors(config, files);
   DecoderWeights weights = empty_weights(config);
   load_weights(files, config, weights);
-  if (!device.is_cpu()) {
-    std::shared_ptr<DecoderWeights> exact;
-    if (trained) exact = std::make_shared<DecoderWeights>(converted(weights, at::device(device).dtype(at::kFloat)));
-    weights = converted(trained ? *exact : weights, at::device(device).dtype(at::kBFloat16));
-    weights.masters = std::move(exact);
-  }
-  return std::make_unique<Decoder>(std::move(config), std::move(weights), max_model_len);
+  return std::make_unique<Decoder>(std::move(config), placed_weights(std::move(weights), device, trained),
+                                   max_model_len);
 }
 
 Engine::Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)

@@ -94,9 +94,12 @@ class Engine {
 // ConfigError where the model was made for shorter sequences.
 void check_model_length(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len);
 
-// A decoder with its weights read from a Hugging Face folder: fp32 on the CPU, bf16 on a GPU, where `trained` keeps the
-// file's values as masters. `device` comes from kernels::choose_device. ConfigError for a shape that the GPU's kernels
-// do not take.
+// Weights in the type and place that computes: fp32 on the CPU, bf16 on a GPU, where `trained` keeps the given values
+// as masters. `device` comes from kernels::choose_device.
+DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool trained);
+
+// A decoder with its weights read from a Hugging Face folder. ConfigError for a shape that the GPU's kernels do not
+// take.
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len,
                                       at::Device device = at::kCPU, bool trained = false);
 

@@ -6,6 +6,8 @@
 
 namespace tandem {
 
+inline constexpr int64_t kWorkspaceBytes = int64_t{5} << 30;  // logits twice, attention's and products' scratch
+
 struct MemoryPlan {
   int64_t kv_cache_bytes = 0, activation_bytes = 0;
 };

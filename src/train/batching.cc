@@ -55,7 +55,7 @@ void forward_backward(const Decoder& decoder, SampleList samples, const Batching
   const int64_t max_tokens =
       std::min(options.max_micro_tokens, std::max<int64_t>(64, options.activation_bytes / per_token));
   size_t begin = 0;
-  for (const size_t end : split_micro_batches(items, max_tokens, options.max_micro_samples)) {
+  for (const size_t end : split_micro_batches(items, max_tokens, options.max_micro_samples, options.unit_samples)) {
     const PackedBatch batch = pack(std::span(items).subspan(begin, end - begin), decoder.on_device());
     const bool fits = batch.tokens.num_tokens() * per_token <= options.activation_bytes;
     Activations activations = decoder.forward_for_training(batch.tokens, !options.may_recompute || fits);
@@ -69,14 +69,14 @@ void forward_backward(const Decoder& decoder, SampleList samples, const Batching
 }
 
 Optimizer::StepResult guarded_step(Optimizer& optimizer, DecoderWeights& weights, const DecoderWeights& gradients,
-                                   double loss, std::string_view section) {
+                                   double loss, std::string_view lr_key) {
   const Optimizer::StepResult step =
       std::isfinite(loss) ? optimizer.step(weights, gradients) : Optimizer::StepResult{std::nan(""), 0};
   if (!std::isfinite(step.grad_norm))
     throw DataError(
         fmt::format("the loss is {} and the gradient's norm {} at optimizer step {}; the weights are unchanged: lower "
-                    "{}.optim.lr, or look at the rewards",
-                    loss, step.grad_norm, optimizer.num_steps(), section));
+                    "{}, or look at the data and its rewards",
+                    loss, step.grad_norm, optimizer.num_steps(), lr_key));
   return step;
 }
 

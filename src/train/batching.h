@@ -19,6 +19,7 @@ struct BatchingOptions {
   uint64_t seed = 42;
   int64_t max_micro_tokens = 4096;
   int64_t max_micro_samples = 0;         // 0: only tokens count
+  size_t unit_samples = 1;               // so many neighbours come into the same micro-batch
   int64_t activation_bytes = 256 << 20;  // micro-batches are cut so that all activations fit, and beyond it recompute
   bool may_recompute = true;
 };
@@ -46,10 +47,10 @@ std::vector<double> temperatures_of(SampleList samples);
 void forward_backward(const Decoder& decoder, SampleList samples, const BatchingOptions& options, const HeadPass& head,
                       DecoderWeights& gradients, const OnTokens& on_tokens);
 
-// One optimizer step. DataError when `loss` or the gradient is not finite; the weights are then unchanged. `section` is
-// the key under which the learning rate stands.
+// One optimizer step. DataError when `loss` or the gradient is not finite; the weights are then unchanged. `lr_key` is
+// that of the learning rate.
 Optimizer::StepResult guarded_step(Optimizer& optimizer, DecoderWeights& weights, const DecoderWeights& gradients,
-                                   double loss, std::string_view section);
+                                   double loss, std::string_view lr_key);
 
 void set_to_zero(DecoderWeights& gradients);
 

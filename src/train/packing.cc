@@ -111,16 +111,19 @@ int64_t packed_tokens(std::span<const PackItem> items) {
   return tokens;
 }
 
-std::vector<size_t> split_micro_batches(std::span<const PackItem> items, int64_t max_tokens, int64_t max_items) {
+std::vector<size_t> split_micro_batches(std::span<const PackItem> items, int64_t max_tokens, int64_t max_items,
+                                        size_t unit) {
   std::vector<size_t> ends;
   int64_t tokens = 0, count = 0;
-  for (size_t i = 0; i < items.size(); ++i) {
+  for (size_t i = 0; i < items.size(); i += unit) {
+    const size_t last = std::min(items.size(), i + unit);
     const bool shares = count > 0 && same_prompt(items[i], items[i - 1]);
-    int64_t more = item_tokens(items[i], !shares);
+    const int64_t alone = packed_tokens(items.subspan(i, last - i));
+    int64_t more = shares ? alone - static_cast<int64_t>(items[i].prompt.size()) : alone;
     if (count > 0 && (tokens + more > max_tokens || (max_items > 0 && count >= max_items))) {
       ends.push_back(i);
       tokens = count = 0;
-      more = item_tokens(items[i], true);
+      more = alone;
     }
     tokens += more;
     ++count;

@@ -39,7 +39,8 @@ PackedBatch pack(std::span<const PackItem> items, bool row_per_target = false);
 int64_t packed_tokens(std::span<const PackItem> items);
 
 // Cuts items into runs of at most `max_tokens` packed tokens (a single item may be longer) and, if positive,
-// `max_items` items. Returns the end of each run.
-std::vector<size_t> split_micro_batches(std::span<const PackItem> items, int64_t max_tokens, int64_t max_items);
+// `max_items` items. Returns the end of each run. Runs of `unit` items are never cut (and count as one item).
+std::vector<size_t> split_micro_batches(std::span<const PackItem> items, int64_t max_tokens, int64_t max_items,
+                                        size_t unit = 1);
 
 }  // namespace tandem

@@ -36,8 +36,7 @@ UpdateStats Trainer::update(std::span<const TrainingSample> samples, const OnTok
     for (const auto& mini_batch : mini_batches(order, options_.mini_batch_samples)) {
       if (total.num_optimizer_steps > 0) set_to_zero(gradients);
       UpdateStats part = accumulate(mini_batch, gradients, on_tokens, total.num_optimizer_steps == 0);
-      const auto [grad_norm, lr] =
-          guarded_step(optimizer_, decoder_.weights(), gradients, part.loss, "actor_rollout_ref.actor");
+      const auto [grad_norm, lr] = guarded_step(optimizer_, decoder_.weights(), gradients, part.loss, options_.lr_key);
       part.grad_norm = grad_norm, part.lr = lr, part.num_optimizer_steps = 1;
       add(total, part);
     }

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "train/batching.h"
@@ -15,6 +16,7 @@ struct TrainerOptions : LossOptions, BatchingOptions {
   // The version of the decoder's weights before the update: samples that were drawn by it have, bit for bit, the
   // log-probs it would compute for them, until the first optimizer step. Nothing: unknown.
   std::optional<uint64_t> weights_version;
+  std::string_view lr_key = "actor_rollout_ref.actor.optim.lr";  // for errors
 };
 
 struct UpdateStats : LossSums {  // means over mini-batches; the clip fractions and ppo_kl over computed tokens

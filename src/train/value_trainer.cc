@@ -3,16 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "train/value_head.h"
 
 namespace tandem {
 namespace {
-
-// Values of the rows that predict a response token.
-at::Tensor row_values(const Decoder& decoder, const at::Tensor& normed_RE) {
-  at::Tensor values_R1 = kernels::empty({normed_RE.size(0), 1});
-  kernels::linear(normed_RE, decoder.weights().value_head_1E, decoder.weights().value_bias_1, values_R1);
-  return values_R1;
-}
 
 std::vector<uint8_t> mask_of(const TrainingSample& sample) {
   TokenRecord record;
@@ -84,19 +78,12 @@ ValueStats ValueTrainer::accumulate(std::span<const TrainingSample> samples, Dec
   std::vector<const TrainingSample*> all;
   for (const TrainingSample& sample : samples) all.push_back(&sample);
   MiniBatchValueLoss loss(options_, all);
-  const HeadPass head = [&](size_t first, SampleList, const PackedBatch& batch, const at::Tensor& x) {
-    const at::Tensor normed = decoder_.final_norm(x, batch.rows), predicted = row_values(decoder_, normed);
-    at::Tensor slopes_R1 = kernels::zeros(predicted.sizes());
-    const auto value = values(predicted), slope = values(slopes_R1);
+  const RowSlopes slopes = [&](size_t first, const PackedBatch& batch, std::span<const float> value,
+                               std::span<float> slope) {
     for (const PackTarget& target : batch.targets)  // the samples of a prompt share its last row
       slope[target.row] += static_cast<float>(loss.token(first + target.item, target.position, value[target.row]));
-    at::Tensor dnormed = kernels::zeros(normed.sizes()), dx = kernels::zeros(x.sizes());
-    kernels::linear_backward_input(slopes_R1, decoder_.weights().value_head_1E, dnormed);
-    kernels::linear_backward_weight(slopes_R1, normed, gradients.value_head_1E, gradients.value_bias_1);
-    decoder_.final_norm_backward(dnormed, x, batch.rows, dx, gradients);
-    return dx;
   };
-  forward_backward(decoder_, all, options_, head, gradients, on_tokens);
+  forward_backward(decoder_, all, options_, value_head_pass(decoder_, slopes, gradients), gradients, on_tokens);
   return loss.stats;
 }
 
@@ -108,7 +95,8 @@ ValueStats ValueTrainer::update(std::span<const TrainingSample> samples, const O
     for (const auto& mini_batch : mini_batches(order, options_.mini_batch_samples)) {
       if (total.num_optimizer_steps > 0) set_to_zero(gradients);
       const ValueStats part = accumulate(mini_batch, gradients, on_tokens);
-      const auto [grad_norm, lr] = guarded_step(optimizer_, decoder_.weights(), gradients, part.vf_loss, "critic");
+      const auto [grad_norm, lr] =
+          guarded_step(optimizer_, decoder_.weights(), gradients, part.vf_loss, "critic.optim.lr");
       total.vf_loss += part.vf_loss, total.clip_fraction += part.clip_fraction, total.mean_value += part.mean_value;
       total.grad_norm += grad_norm, total.lr = lr;
       total.num_tokens += part.num_tokens, ++total.num_optimizer_steps;

@@ -66,6 +66,32 @@ def run(script):
     return name
 
 
+def tune(kind, data):
+    """examples/sft and examples/reward_model, two steps each on data that `tandem data` made."""
+    script, (command, key) = f"{SOURCE}/examples/{kind}/run_qwen3-0.6b.sh", data
+    rows = [{"prompt": f"Say {i}.", "chosen": "yes " * (1 + i % 3), "rejected": "no",
+             "messages": [{"role": "user", "content": f"Say {i}."}, {"role": "assistant", "content": f"{i}"}]}
+            for i in range(16)]
+    with open(f"{kind}.jsonl", "w", encoding="utf-8") as out:
+        out.writelines(json.dumps(row) + "\n" for row in rows)
+    subprocess.run([PROGRAM, "data", command, "--train", f"{kind}.jsonl", "--out", f"{kind}-data"], check=True,
+                   stdout=subprocess.DEVNULL)
+    env = dict(os.environ, TANDEM=PROGRAM, MODEL_PATH="model", DATA_DIR=f"{kind}-data", TRAIN_BATCH_SIZE="4",
+               MAX_LENGTH="256", OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="2")
+    words = [script, "trainer.total_training_steps=2", f"trainer.default_local_dir={kind}/checkpoints",
+             "trainer.logger=[file]"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, timeout=100)
+    if done.returncode != 0:
+        fail(f"{script}: exit code {done.returncode}", done.stdout)
+    with open(f"{kind}/metrics.jsonl", encoding="utf-8") as file:
+        metrics = [json.loads(line) for line in file]
+    if len(metrics) != 2 or not all(math.isfinite(step["train/loss"]) for step in metrics) or key not in metrics[-1]:
+        fail(f"{script}: metrics {metrics}", done.stdout)
+    if not os.path.exists(f"{kind}/checkpoints/global_step_2/huggingface/model.safetensors"):
+        fail(f"{script}: no checkpoint", done.stdout)
+    return kind
+
+
 def saved_files(name, step):
     folder = f"{name}/checkpoints/global_step_{step}"
     files = {}
@@ -94,6 +120,7 @@ def main():
         out.write(REWARD)
     subprocess.run([PROGRAM, "data", "arithmetic", "--out", "data", "--seed", "3"], check=True, stdout=subprocess.DEVNULL)
     names = [run(script) for script in sorted(glob.glob(f"{SOURCE}/examples/*_trainer/run_*.sh"))]
+    names += [tune("sft", ("ultrachat", "val/loss")), tune("reward_model", ("hh_rlhf", "val/accuracy"))]
     resumed(f"{SOURCE}/examples/ppo_trainer/run_qwen3-0.6b.sh", "ppo", "algorithm.kl_ctrl.type=adaptive",
             "algorithm.kl_ctrl.horizon=100", "trainer.critic_warmup=1")
     resumed(f"{SOURCE}/examples/dapo_trainer/run_qwen3-0.6b.sh", "dapo")

@@ -121,6 +121,11 @@ TEST(Packing, CutsIntoMicroBatches) {
   EXPECT_EQ(split_micro_batches(items, 1000, 3), (Ends{3, 4}));
   EXPECT_EQ(split_micro_batches(std::vector<PackItem>{{p, r50}, {p, r5}}, 20, 0), (Ends{1, 2}));
   EXPECT_TRUE(split_micro_batches({}, 20, 0).empty());
+  // Pairs stay together: 14 + 4 for the first, then 4 + 14 for the second, which begins with the first's prompt.
+  EXPECT_EQ(split_micro_batches(items, 36, 0, 2), (Ends{4}));
+  EXPECT_EQ(split_micro_batches(items, 35, 0, 2), (Ends{2, 4}));
+  EXPECT_EQ(split_micro_batches(items, 1, 0, 2), (Ends{2, 4}));
+  EXPECT_EQ(split_micro_batches(items, 1000, 1, 2), (Ends{2, 4}));
 }
 
 class PackedLogprobs : public testing::TestWithParam<std::string> {

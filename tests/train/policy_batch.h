@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/rng.h"
 #include "model/fixtures.h"
 #include "train/trainer.h"
 
@@ -43,6 +44,22 @@ inline TrainerOptions golden_options(const nlohmann::json& golden, const std::st
   options.kl_type = parse_kl_type("low_var_kl");
   options.mini_batch_samples = 64;
   return options;
+}
+
+// A tiny model with a value head of its own.
+inline std::unique_ptr<Decoder> make_value_decoder(const std::filesystem::path& folder) {
+  ModelConfig config = load_model_config(folder);
+  config.value_head = true;
+  DecoderWeights weights = zero_weights(config);
+  ModelConfig trunk = config;
+  trunk.value_head = false, trunk.tie_word_embeddings = true;
+  DecoderWeights parts = weights;
+  parts.value_head_1E = parts.value_bias_1 = at::Tensor();
+  load_weights(WeightFolder(folder), trunk, parts);
+  Philox random(3);
+  for (float& weight : values(weights.value_head_1E)) weight = static_cast<float>(0.2 * random.normal());
+  values(weights.value_bias_1)[0] = 0.1F;
+  return std::make_unique<Decoder>(std::move(config), std::move(weights), 128);
 }
 
 struct Update {

@@ -25,21 +25,6 @@ TEST(ValueLoss, ByHand) {
   }
 }
 
-std::unique_ptr<Decoder> make_critic(const std::filesystem::path& folder) {
-  ModelConfig config = load_model_config(folder);
-  config.value_head = true;
-  DecoderWeights weights = zero_weights(config);
-  ModelConfig trunk = config;
-  trunk.value_head = false, trunk.tie_word_embeddings = true;
-  DecoderWeights parts = weights;
-  parts.value_head_1E = parts.value_bias_1 = at::Tensor();
-  load_weights(WeightFolder(folder), trunk, parts);
-  Philox random(3);
-  for (float& weight : values(weights.value_head_1E)) weight = static_cast<float>(0.2 * random.normal());
-  values(weights.value_bias_1)[0] = 0.1F;
-  return std::make_unique<Decoder>(std::move(config), std::move(weights), 128);
-}
-
 class ValueGradient : public testing::TestWithParam<std::string> {
  protected:
   ValueGradient() {
@@ -75,7 +60,7 @@ class ValueGradient : public testing::TestWithParam<std::string> {
     const double size = norm(direction);
     ASSERT_GT(size, 1e-4);
     const auto loss_at = [&](double distance) {
-      auto moved = make_critic(folder_);
+      auto moved = make_value_decoder(folder_);
       const auto weight = values(pick(moved->weights()));
       for (size_t i = 0; i < weight.size(); ++i) weight[i] += static_cast<float>(distance * direction[i] / size);
       return gradient(*moved, options_).stats.vf_loss;
@@ -84,7 +69,7 @@ class ValueGradient : public testing::TestWithParam<std::string> {
   }
 
   std::filesystem::path folder_ = model_folder(GetParam());
-  std::unique_ptr<Decoder> critic_ = make_critic(folder_);
+  std::unique_ptr<Decoder> critic_ = make_value_decoder(folder_);
   std::vector<TrainingSample> samples_ = golden_samples(read_json(folder_ / "golden_grad.json"));
   ValueTrainerOptions options_;
 };
@@ -123,7 +108,7 @@ TEST_P(ValueGradient, ValuesAreThoseOfTheStateBeforeTheToken) {
 }
 
 TEST_P(ValueGradient, UpdatesBringValuesToReturns) {
-  auto critic = make_critic(folder_);
+  auto critic = make_value_decoder(folder_);
   for (TrainingSample& sample : samples_) std::ranges::fill(sample.returns, 0.7);
   options_.clip_range = 100, options_.epochs = 1;
   Optimizer optimizer(critic->config(), {.lr = 3e-3, .weight_decay = 0});

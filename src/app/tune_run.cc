@@ -1,0 +1,169 @@
+#include "app/tune_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "app/interrupt.h"
+#include "app/options.h"
+#include "app/run_folder.h"
+#include "app/tune_options.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "config/describe.h"
+#include "data/loader.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+TuningSet load_set(const TuningConfig& config, TuningTask task, const Chat& chat, bool training) {
+  const std::string kwargs = config.data.apply_chat_template_kwargs.text;
+  return TuningSet(tuning_set_options(config, task == TuningTask::kPreference, training),
+                   [&](const std::vector<Message>& messages) { return chat.encode_masked(messages, kwargs); });
+}
+
+std::optional<TuningSet> load_validation(const TuningConfig& config, TuningTask task, const Chat& chat) {
+  if (config.data.val_files.empty()) return std::nullopt;
+  return load_set(config, task, chat, false);
+}
+
+// The model need not be made for data.max_length where the data stays below it.
+TunerOptions options_of(const TuningConfig& config, const TuningSet& train, const std::optional<TuningSet>& validation,
+                        int64_t total_steps) {
+  TunerOptions options = tuner_options(config, train.samples_per_row(), total_steps);
+  options.max_length = static_cast<int64_t>(std::max(train.longest(), validation ? validation->longest() : 0));
+  return options;
+}
+
+std::unique_ptr<Tuner> make_tuner(TuningTask task, TunerOptions options, Progress& progress) {
+  options.on_tokens = [&progress](int64_t tokens) { progress.advance(tokens); };
+  return task == TuningTask::kPreference ? make_preference_tuner(std::move(options))
+                                         : make_supervised_tuner(std::move(options));
+}
+
+int64_t steps_of(const TuningConfig& config, size_t rows) {
+  const int64_t steps = total_steps(config, static_cast<int64_t>(rows));
+  if (steps == 0)
+    throw DataError(fmt::format("the data set has {} rows, fewer than data.train_batch_size={}; lower it or add data",
+                                rows, config.data.train_batch_size));
+  return steps;
+}
+
+fs::path data_state_path(const fs::path& folder) { return folder / "data.json"; }
+
+}  // namespace
+
+TuneRun::TuneRun(TuningConfig config, TuningTask task)
+    : config_(std::move(config)),
+      folder_(run_folder_of(config_.trainer.default_local_dir)),
+      chat_(resolve_model(config_.model.path)),
+      train_(load_set(config_, task, chat_, true)),
+      validation_(load_validation(config_, task, chat_)),
+      total_steps_(steps_of(config_, train_.size())),
+      tuner_(make_tuner(task, options_of(config_, train_, validation_, total_steps_), progress_)),
+      checkpoints_(expand_user(config_.trainer.default_local_dir),
+                   static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))) {}
+
+// A step's rows are a function of its number, so the number is all of the place in the data.
+TuningBatch TuneRun::batch_of(int64_t step) const {
+  const auto size = static_cast<size_t>(config_.data.train_batch_size);
+  const size_t an_epoch = train_.size() / size, epoch = static_cast<size_t>(step) / an_epoch;
+  const auto seed = static_cast<uint64_t>(config_.data.seed.value_or(config_.trainer.seed));
+  const auto order = epoch_order(train_.size(), seed, epoch, config_.data.shuffle);
+  const auto first = order.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(step) % an_epoch * size);
+  return train_.take({first, first + static_cast<std::ptrdiff_t>(size)});
+}
+
+void TuneRun::resume() {
+  const TuningTrainerConfig& trainer = config_.trainer;
+  std::optional<Checkpoint> from;
+  if (trainer.resume_mode == "auto") from = checkpoints_.find_latest(Verify::kContent);
+  if (trainer.resume_mode == "resume_path") from = open_checkpoint(expand_user(trainer.resume_from_path.value_or("")));
+  if (from) {
+    const auto saved = nlohmann::json::parse(read_file(data_state_path(from->folder)), nullptr, false);
+    if (!saved.is_object() || saved.value("fingerprint", uint64_t{0}) != train_.fingerprint() ||
+        saved.value("batch_size", int64_t{0}) != config_.data.train_batch_size)
+      throw DataError(from->folder.string() +
+                      " was saved with other data, batch size or kind of training; resume with those of the saved run, "
+                      "or set trainer.resume_mode=disable");
+    tuner_->load(from->folder);
+    step_ = saved_step_ = from->step;
+    log_info(fmt::format("resuming after step {} from {}", step_, from->folder.string()));
+  }
+  const auto kept = from ? std::make_optional(step_) : std::nullopt;
+  fs::create_directories(folder_);
+  if (!from) set_aside_earlier_run(folder_);
+  write_file_atomic(folder_ / "config.yaml", resolved_yaml(config_));
+  tracker_ = make_tracker(trainer.logger, folder_, trainer.project_name, trainer.experiment_name, kept);
+}
+
+TuneSummary TuneRun::run() {
+  catch_interrupts();
+  resume();
+  summary_.folder = folder_;
+  progress_.step(step_, total_steps_, "");
+  while (step_ < total_steps_ && !interrupted()) one_step();
+  summary_.last_step = step_;
+  summary_.interrupted = interrupted() && step_ < total_steps_;
+  return std::move(summary_);
+}
+
+bool TuneRun::due(int64_t every) const { return step_ == total_steps_ || (every > 0 && step_ % every == 0); }
+
+// A checkpoint is published after its step is in the log: see TrainRun::finish_step.
+void TuneRun::one_step() {
+  timer_.reset();
+  Metrics metrics;
+  {
+    const auto whole = timer_.scope("step");
+    const TuningBatch batch = batch_of(step_);
+    int64_t tokens = 0;
+    for (const TrajectoryPtr& sample : batch) tokens += static_cast<int64_t>(sample->response_ids.size());
+    progress_.begin_phase("update", tokens);
+    metrics = tuner_->update(batch);
+    progress_.end_phase();
+    ++step_;
+  }
+  const int64_t an_epoch = static_cast<int64_t>(train_.size()) / config_.data.train_batch_size;
+  metrics.set("training/global_step", static_cast<double>(step_));
+  metrics.set("training/epoch", static_cast<double>(step_ / an_epoch));
+  if (validation_ && due(config_.trainer.test_freq)) {
+    const auto testing = timer_.scope("testing");
+    summary_.validation = tuner_->evaluate(validation_->all());
+    metrics.merge(*summary_.validation);
+  }
+  const auto log = [&] {
+    timer_.report(metrics);
+    tracker_->log(step_, metrics);
+  };
+  if (due(config_.trainer.save_freq) || interrupted()) {
+    const auto saving = timer_.scope("save_checkpoint");
+    save(log);
+  } else {
+    log();
+  }
+  const double loss = metrics.get("train/loss").value_or(0);
+  summary_.losses.push_back(loss);
+  const auto accuracy = metrics.get("train/accuracy");
+  progress_.step(
+      step_, total_steps_,
+      fmt::format("loss {:.4f}{}  {:.1f} s", loss, accuracy ? fmt::format("  accuracy {:.3f}", *accuracy) : "",
+                  metrics.get("timing_s/step").value_or(0)));
+}
+
+void TuneRun::save(const std::function<void()>& before_publishing) {
+  const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
+    tuner_->save(folder);
+    const nlohmann::json data{{"fingerprint", train_.fingerprint()}, {"batch_size", config_.data.train_batch_size}};
+    write_file_atomic(data_state_path(folder), data.dump(2) + "\n");
+    before_publishing();
+  });
+  saved_step_ = step_;
+  summary_.last_checkpoint = saved.folder;
+}
+
+}  // namespace tandem

@@ -1,0 +1,60 @@
+// A run of `tandem sft` or `tandem reward-model`: builds every part from the configuration, resumes, steps, validates,
+// saves, reports.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/chat.h"
+#include "checkpoint/manager.h"
+#include "config/tuning_config.h"
+#include "data/tuning_set.h"
+#include "engine/tuner.h"
+#include "observe/progress.h"
+#include "observe/timing.h"
+#include "observe/tracker.h"
+
+namespace tandem {
+
+enum class TuningTask { kSupervised, kPreference };
+
+struct TuneSummary {
+  std::vector<double> losses;  // train/loss by step
+  std::optional<Metrics> validation;
+  std::filesystem::path folder, last_checkpoint;
+  int64_t last_step = 0;
+  bool interrupted = false;
+};
+
+class TuneRun {
+ public:
+  // Everything that can be refused is refused here: configuration, model, data.
+  TuneRun(TuningConfig config, TuningTask task);
+
+  TuneSummary run();
+
+ private:
+  void resume();
+  void one_step();
+  TuningBatch batch_of(int64_t step) const;
+  void save(const std::function<void()>& before_publishing);
+  bool due(int64_t every) const;
+
+  TuningConfig config_;
+  std::filesystem::path folder_;
+  Chat chat_;
+  TuningSet train_;
+  std::optional<TuningSet> validation_;
+  int64_t total_steps_ = 0, step_ = 0, saved_step_ = 0;
+  Progress progress_;
+  PhaseTimer timer_;
+  std::unique_ptr<Tuner> tuner_;
+  CheckpointManager checkpoints_;
+  std::optional<Tracker> tracker_;
+  TuneSummary summary_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,136 @@
+// The configuration of `tandem sft` and `tandem reward-model`: the keys of verl's sft_trainer, and what pairs need.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/actor_config.h"
+#include "config/json_text.h"
+
+namespace tandem {
+
+struct TuningDataConfig {
+  std::vector<std::string> train_files;
+  std::vector<std::string> val_files;
+  std::string messages_key = "messages";
+  std::string prompt_key = "prompt";
+  std::string response_key = "response";
+  std::string chosen_key = "chosen";
+  std::string rejected_key = "rejected";
+  int64_t train_batch_size = 256;
+  int64_t max_length = 1024;
+  std::string truncation = "error";
+  bool use_dynamic_bsz = true;
+  int64_t max_token_len_per_gpu = 8192;
+  std::optional<int64_t> micro_batch_size_per_gpu;
+  bool shuffle = true;
+  std::optional<int64_t> seed;
+  int64_t train_max_samples = -1;
+  int64_t val_max_samples = -1;
+  JsonText apply_chat_template_kwargs;
+  int64_t num_workers = 8;
+
+  template <class V>
+  void fields(V&& v) {
+    v("train_files", train_files, "files of training rows (.parquet, .json, .jsonl), concatenated; required");
+    v("val_files", val_files, "files of validation rows; [] turns validation off");
+    v("messages_key", messages_key, "sft: column of whole conversations; a row without it has prompt and response");
+    v("prompt_key", prompt_key, "column of the prompt: messages, or the text of one user message");
+    v("response_key", response_key, "sft: column of the reply to it, where there are no whole conversations");
+    v("chosen_key", chosen_key, "reward-model: column of the better reply");
+    v("rejected_key", rejected_key, "reward-model: column of the worse reply");
+    v("train_batch_size", train_batch_size, "rows an optimizer step");
+    v("max_length", max_length, "most tokens of a conversation, chat template included");
+    v("truncation", truncation, "what to do with a longer one: stop, or keep its last or first tokens",
+      {"error", "left", "right"});
+    v("use_dynamic_bsz", use_dynamic_bsz,
+      "fill micro-batches up to max_token_len_per_gpu tokens; false: micro_batch_size_per_gpu rows each");
+    v("max_token_len_per_gpu", max_token_len_per_gpu, "most tokens in a micro-batch, at least one row");
+    v("micro_batch_size_per_gpu", micro_batch_size_per_gpu, "rows in a micro-batch where use_dynamic_bsz=false");
+    v("shuffle", shuffle, "draw a new order of the rows each epoch; false: file order");
+    v("seed", seed, "seed of that order; null: trainer.seed");
+    v("train_max_samples", train_max_samples, "train on this many rows only; -1: all");
+    v("val_max_samples", val_max_samples, "validate on this many rows only; -1: all");
+    v("apply_chat_template_kwargs", apply_chat_template_kwargs,
+      "extra variables for the chat template, e.g. {enable_thinking: false}");
+    v("num_workers", num_workers, "threads that template and tokenise rows");
+  }
+};
+
+inline OptimConfig tuning_optim_defaults() {
+  OptimConfig optim;
+  optim.lr = 1e-5;
+  return optim;
+}
+
+struct TuningTrainerConfig {
+  int64_t total_epochs = 4;
+  std::optional<int64_t> total_training_steps;
+  std::string project_name = "gsm8k-sft";
+  std::string experiment_name = "test";
+  std::string default_local_dir = "runs/${trainer.experiment_name}/checkpoints";
+  std::vector<std::string> logger = {"console", "file", "tensorboard"};
+  int64_t save_freq = -1;
+  std::optional<int64_t> max_ckpt_to_keep;
+  int64_t test_freq = -1;
+  std::string resume_mode = "auto";
+  std::optional<std::string> resume_from_path;
+  int64_t nnodes = 1;
+  int64_t n_gpus_per_node = 1;
+  std::string device = "auto";
+  int64_t num_threads = 0;
+  int64_t seed = 1;
+
+  template <class V>
+  void fields(V&& v) {
+    v("total_epochs", total_epochs, "passes over the training rows");
+    v("total_training_steps", total_training_steps,
+      "stop after this many steps, if total_epochs is not over before; null: no such limit");
+    v("project_name", project_name, "name of the project in trackers");
+    v("experiment_name", experiment_name, "name of the run");
+    v("default_local_dir", default_local_dir, "folder of the run's checkpoints");
+    v("logger", logger, "where metrics go: the terminal, metrics.jsonl, TensorBoard files",
+      {"console", "file", "tensorboard"});
+    v("save_freq", save_freq, "steps between checkpoints, the last step included; -1: none but after the last step");
+    v("max_ckpt_to_keep", max_ckpt_to_keep, "newest checkpoints kept; null: all");
+    v("test_freq", test_freq, "steps between validations, the last step included; -1: after the last step only");
+    v("resume_mode", resume_mode,
+      "auto: from the newest checkpoint in default_local_dir, if any; disable: from the start; resume_path: from "
+      "resume_from_path",
+      {"auto", "disable", "resume_path"});
+    v("resume_from_path", resume_from_path, "a folder global_step_N, for resume_mode=resume_path");
+    v("nnodes", nnodes, "machines of the run");
+    v("n_gpus_per_node", n_gpus_per_node, "devices of each machine");
+    v("device", device, "auto: a GPU if there is one", {"auto", "cpu", "cuda"});
+    v("num_threads", num_threads, "threads of the computation on CPU; 0: one a core");
+    v("seed", seed, "seed of everything that has no seed of its own");
+  }
+};
+
+struct TuningConfig {
+  TuningDataConfig data;
+  PolicyModelConfig model;
+  OptimConfig optim = tuning_optim_defaults();
+  TuningTrainerConfig trainer;
+  CheckpointConfig checkpoint;
+
+  template <class V>
+  void fields(V&& v) {
+    v("data", data, "the rows");
+    v("model", model, "the model it starts from");
+    v("optim", optim, "the optimizer (AdamW with float32 masters)");
+    v("trainer", trainer, "the run");
+    v("checkpoint", checkpoint, "contents of checkpoints");
+  }
+};
+
+// Steps of the whole run: total_epochs, cut at total_training_steps. An epoch's last, incomplete batch is dropped.
+inline int64_t total_steps(const TuningConfig& config, int64_t train_rows) {
+  const int64_t by_epochs = train_rows / config.data.train_batch_size * config.trainer.total_epochs;
+  const int64_t limit = config.trainer.total_training_steps.value_or(by_epochs);
+  return limit < by_epochs ? limit : by_epochs;
+}
+
+}  // namespace tandem
