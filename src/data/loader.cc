@@ -66,7 +66,7 @@ PromptLoader::PromptLoader(const PromptDataset& dataset, const LoaderOptions& op
         fmt::format("the saved place in the data is batch {} of an epoch that has {}; resume with the "
                     "data and batch size of the saved run",
                     start.next_batch_in_epoch, batches_per_epoch_));
-  producer_ = std::jthread([this, start = state_](std::stop_token stop) { produce(stop, start); });
+  producer_ = std::jthread([this, start = state_](const std::stop_token& stop) { produce(stop, start); });
 }
 
 PromptLoader::~PromptLoader() = default;
@@ -79,7 +79,7 @@ PromptBatch PromptLoader::make_batch(const std::vector<size_t>& order, const Loa
   return batch;
 }
 
-void PromptLoader::produce(std::stop_token stop, LoaderState position) {
+void PromptLoader::produce(const std::stop_token& stop, LoaderState position) {
   const size_t most = std::max<size_t>(options_.prefetch, 1);
   while (!stop.stop_requested()) {
     const auto order = epoch_order(dataset_.size(), options_.seed, position.epoch, options_.shuffle);

@@ -52,7 +52,7 @@ class PromptLoader {
   double seconds_waited() const;  // total that next() waited for batches: starvation
 
  private:
-  void produce(std::stop_token stop, LoaderState position);
+  void produce(const std::stop_token& stop, LoaderState position);
   PromptBatch make_batch(const std::vector<size_t>& order, const LoaderState& position) const;
 
   const PromptDataset& dataset_;

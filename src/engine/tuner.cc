@@ -22,7 +22,7 @@ int64_t activation_bytes(const Decoder& decoder, int64_t otherwise) {
 
 class SupervisedTuner final : public Tuner {
  public:
-  explicit SupervisedTuner(TunerOptions options)
+  explicit SupervisedTuner(const TunerOptions& options)
       : Tuner(options, load_decoder(options.model_path, options.max_length, options.device, true)) {}
 
   // The loss of a policy that is told to make every marked token likelier: −log π, each of advantage 1.
@@ -77,7 +77,7 @@ Metrics preference_metrics(const PreferenceStats& stats, const std::string& pref
 
 class PreferenceTuner final : public Tuner {
  public:
-  explicit PreferenceTuner(TunerOptions options)
+  explicit PreferenceTuner(const TunerOptions& options)
       : Tuner(options, load_value_decoder(options.model_path, options.max_length, options.seed, options.device, true)) {
   }
 

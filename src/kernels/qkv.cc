@@ -67,7 +67,7 @@ void check_transform(const QkvTransform& t, const at::Tensor& qkv, std::span<con
 void split_qkv(const at::Tensor& qkv, const QkvTransform& t, std::span<const int32_t> positions, at::Tensor& q,
                at::Tensor& k, at::Tensor& v) {
   check_transform(t, qkv, positions);
-  const auto [heads, kv_heads, dim] = t.heads;
+  const int64_t heads = t.heads.num_heads, kv_heads = t.heads.num_kv_heads, dim = t.heads.head_dim;
   const int64_t tokens = qkv.size(0), width = qkv.size(1), half = dim / 2;
   const float *x = f32(qkv), *cos = f32(t.cos_PD2), *sin = f32(t.sin_PD2);
   const float *q_norm = optional_f32(t.q_norm_D), *k_norm = optional_f32(t.k_norm_D);
@@ -88,7 +88,7 @@ void split_qkv_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Te
                         at::Tensor& dq_norm, at::Tensor& dk_norm) {
   check_transform(t, qkv, positions);
   check_shape(dqkv, qkv.sizes());
-  const auto [heads, kv_heads, dim] = t.heads;
+  const int64_t heads = t.heads.num_heads, kv_heads = t.heads.num_kv_heads, dim = t.heads.head_dim;
   const int64_t tokens = qkv.size(0), width = qkv.size(1), half = dim / 2;
   const float *x = f32(qkv), *cos = f32(t.cos_PD2), *sin = f32(t.sin_PD2);
   const float *q_norm = optional_f32(t.q_norm_D), *k_norm = optional_f32(t.k_norm_D);
