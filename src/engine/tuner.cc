@@ -127,11 +127,11 @@ void Tuner::load(const std::filesystem::path& folder) {
   load_model_state(folder, *decoder_, options_.optimizer, optimizer_, options_.load);
 }
 
-std::unique_ptr<Tuner> make_supervised_tuner(TunerOptions options) {
+std::unique_ptr<Tuner> make_supervised_tuner(const TunerOptions& options) {
   return std::make_unique<SupervisedTuner>(std::move(options));
 }
 
-std::unique_ptr<Tuner> make_preference_tuner(TunerOptions options) {
+std::unique_ptr<Tuner> make_preference_tuner(const TunerOptions& options) {
   return std::make_unique<PreferenceTuner>(std::move(options));
 }
 

@@ -52,10 +52,10 @@ class Tuner {
 };
 
 // Cross entropy of the tokens that a sample's mask names, its mean over the mini-batch's tokens.
-std::unique_ptr<Tuner> make_supervised_tuner(TunerOptions options);
+std::unique_ptr<Tuner> make_supervised_tuner(const TunerOptions& options);
 
 // Bradley-Terry on samples chosen, rejected, chosen, rejected, ...; the saved model has score.weight and score.bias in
 // the head's place. Also train/accuracy and train/margin.
-std::unique_ptr<Tuner> make_preference_tuner(TunerOptions options);
+std::unique_ptr<Tuner> make_preference_tuner(const TunerOptions& options);
 
 }  // namespace tandem
