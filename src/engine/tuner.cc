@@ -128,11 +128,11 @@ void Tuner::load(const std::filesystem::path& folder) {
 }
 
 std::unique_ptr<Tuner> make_supervised_tuner(const TunerOptions& options) {
-  return std::make_unique<SupervisedTuner>(std::move(options));
+  return std::make_unique<SupervisedTuner>(options);
 }
 
 std::unique_ptr<Tuner> make_preference_tuner(const TunerOptions& options) {
-  return std::make_unique<PreferenceTuner>(std::move(options));
+  return std::make_unique<PreferenceTuner>(options);
 }
 
 }  // namespace tandem
