@@ -1,48 +1,19 @@
 #!/usr/bin/env bash
-# GSPO (arXiv:2507.18071) on gsm8k with Qwen3-0.6B. Every key is verl's; extra arguments are passed on and win.
+# GSPO (arXiv:2507.18071) on gsm8k with Qwen3-0.6B.
 #
 #   MODEL_PATH=~/models/Qwen3-0.6B examples/gspo_trainer/run_qwen3-0.6b.sh trainer.total_epochs=1
 #
 # The ratio is the whole response's, so its bounds are much tighter than PPO's.
-# TANDEM: the program (default: tandem on PATH). DATA_DIR: holds train.parquet and test.parquet
-# (`tandem data gsm8k <folder with the jsonl files> --out ~/data/gsm8k` makes them).
+# These settings on top of examples/grpo_trainer/run_qwen3-0.6b.sh, which says what the environment may hold; a later
+# setting wins, and extra arguments come last.
 set -euo pipefail
 
-tandem=${TANDEM:-tandem}
-model_path=${MODEL_PATH:?name the folder of the model in MODEL_PATH}
-data_dir=${DATA_DIR:-$HOME/data/gsm8k}
-train_files=${TRAIN_FILES:-$data_dir/train.parquet}
-val_files=${VAL_FILES:-$data_dir/test.parquet}
-
-exec "$tandem" train \
-  algorithm.adv_estimator=grpo \
-  algorithm.use_kl_in_reward=False \
-  data.train_files="$train_files" \
-  data.val_files="$val_files" \
-  data.train_batch_size="${TRAIN_BATCH_SIZE:-128}" \
-  data.max_prompt_length=512 \
-  data.max_response_length=1024 \
-  data.filter_overlong_prompts=True \
-  data.truncation=error \
-  +data.apply_chat_template_kwargs.enable_thinking=False \
-  actor_rollout_ref.model.path="$model_path" \
-  actor_rollout_ref.model.enable_gradient_checkpointing=True \
-  actor_rollout_ref.actor.optim.lr=1e-6 \
-  actor_rollout_ref.actor.ppo_mini_batch_size="${PPO_MINI_BATCH_SIZE:-64}" \
-  actor_rollout_ref.actor.use_dynamic_bsz=True \
+exec "$(dirname "$0")/../grpo_trainer/run_qwen3-0.6b.sh" \
   actor_rollout_ref.actor.policy_loss.loss_mode=gspo \
   actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean \
   actor_rollout_ref.actor.clip_ratio_low=3e-4 \
   actor_rollout_ref.actor.clip_ratio_high=4e-4 \
   actor_rollout_ref.actor.use_kl_loss=False \
-  actor_rollout_ref.actor.entropy_coeff=0 \
-  actor_rollout_ref.rollout.n="${ROLLOUT_N:-8}" \
-  actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \
-  trainer.logger='["console","file","tensorboard"]' \
   trainer.project_name=gspo_gsm8k \
   trainer.experiment_name=gspo-qwen3-0.6b \
-  trainer.val_before_train=False \
-  trainer.save_freq=20 \
-  trainer.test_freq=5 \
-  trainer.total_epochs=15 \
   "$@"

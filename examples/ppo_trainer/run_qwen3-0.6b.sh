@@ -1,53 +1,28 @@
 #!/usr/bin/env bash
-# PPO on gsm8k with Qwen3-0.6B. Every key is verl's; extra arguments are passed on and win.
+# PPO on gsm8k with Qwen3-0.6B.
 #
 #   MODEL_PATH=~/models/Qwen3-0.6B examples/ppo_trainer/run_qwen3-0.6b.sh trainer.total_epochs=1
 #
 # A critic of the policy's size learns beside it; critic.model.path starts it from another model.
-# TANDEM: the program (default: tandem on PATH). DATA_DIR: holds train.parquet and test.parquet
-# (`tandem data gsm8k <folder with the jsonl files> --out ~/data/gsm8k` makes them).
+# These settings on top of examples/grpo_trainer/run_qwen3-0.6b.sh, which says what the environment may hold; a later
+# setting wins, and extra arguments come last.
 set -euo pipefail
 
-tandem=${TANDEM:-tandem}
-model_path=${MODEL_PATH:?name the folder of the model in MODEL_PATH}
-data_dir=${DATA_DIR:-$HOME/data/gsm8k}
-train_files=${TRAIN_FILES:-$data_dir/train.parquet}
-val_files=${VAL_FILES:-$data_dir/test.parquet}
-
-exec "$tandem" train \
+export ROLLOUT_N=${ROLLOUT_N:-1}
+exec "$(dirname "$0")/../grpo_trainer/run_qwen3-0.6b.sh" \
   algorithm.adv_estimator=gae \
   algorithm.gamma=1.0 \
   algorithm.lam=1.0 \
   algorithm.use_kl_in_reward=True \
   algorithm.kl_penalty=kl \
   algorithm.kl_ctrl.kl_coef=0.001 \
-  data.train_files="$train_files" \
-  data.val_files="$val_files" \
-  data.train_batch_size="${TRAIN_BATCH_SIZE:-128}" \
-  data.max_prompt_length=512 \
-  data.max_response_length=1024 \
-  data.filter_overlong_prompts=True \
-  data.truncation=error \
-  +data.apply_chat_template_kwargs.enable_thinking=False \
-  actor_rollout_ref.model.path="$model_path" \
-  actor_rollout_ref.model.enable_gradient_checkpointing=True \
-  actor_rollout_ref.actor.optim.lr=1e-6 \
-  actor_rollout_ref.actor.ppo_mini_batch_size="${PPO_MINI_BATCH_SIZE:-64}" \
-  actor_rollout_ref.actor.use_dynamic_bsz=True \
-  actor_rollout_ref.actor.entropy_coeff=0 \
-  critic.model.path="${CRITIC_PATH:-$model_path}" \
+  critic.model.path="${CRITIC_PATH:-${MODEL_PATH:?name the folder of the model in MODEL_PATH}}" \
   critic.model.enable_gradient_checkpointing=True \
   critic.optim.lr=1e-5 \
   critic.use_dynamic_bsz=True \
   critic.cliprange_value=0.5 \
   trainer.critic_warmup=0 \
-  actor_rollout_ref.rollout.n="${ROLLOUT_N:-1}" \
-  actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \
-  trainer.logger='["console","file","tensorboard"]' \
+  actor_rollout_ref.actor.use_kl_loss=False \
   trainer.project_name=ppo_gsm8k \
   trainer.experiment_name=ppo-qwen3-0.6b \
-  trainer.val_before_train=False \
-  trainer.save_freq=20 \
-  trainer.test_freq=5 \
-  trainer.total_epochs=15 \
   "$@"

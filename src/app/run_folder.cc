@@ -7,12 +7,9 @@
 
 namespace tandem {
 
-namespace fs = std::filesystem;
+namespace {
 
-fs::path run_folder_of(std::string_view default_local_dir) {
-  const fs::path local = expand_user(default_local_dir);
-  return local.filename() == "checkpoints" ? local.parent_path() : local;
-}
+namespace fs = std::filesystem;
 
 void set_aside_earlier_run(const fs::path& folder) {
   if (!fs::exists(folder / "metrics.jsonl")) return;
@@ -23,6 +20,27 @@ void set_aside_earlier_run(const fs::path& folder) {
   for (const char* name : {"metrics.jsonl", "samples.jsonl", "config.yaml", "tensorboard"})
     if (fs::exists(folder / name)) fs::rename(folder / name, aside / name);
   log_info("an earlier run's records are now in " + aside.string());
+}
+
+}  // namespace
+
+fs::path run_folder_of(std::string_view default_local_dir) {
+  const fs::path local = expand_user(default_local_dir);
+  return local.filename() == "checkpoints" ? local.parent_path() : local;
+}
+
+std::optional<Checkpoint> checkpoint_to_resume(const RunConfig& config, const CheckpointManager& checkpoints) {
+  if (config.resume_mode == "auto") return checkpoints.find_latest(Verify::kContent);
+  if (config.resume_mode == "resume_path") return open_checkpoint(expand_user(config.resume_from_path.value_or("")));
+  return std::nullopt;
+}
+
+Tracker open_records(const RunConfig& config, const fs::path& folder, const std::string& resolved_yaml,
+                     std::optional<int64_t> resumed_step) {
+  fs::create_directories(folder);
+  if (!resumed_step) set_aside_earlier_run(folder);
+  write_file_atomic(folder / "config.yaml", resolved_yaml);
+  return make_tracker(config.logger, folder, config.project_name, config.experiment_name, resumed_step);
 }
 
 }  // namespace tandem

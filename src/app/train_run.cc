@@ -124,10 +124,7 @@ Roles TrainRun::roles() {
 }
 
 void TrainRun::resume() {
-  const TrainerConfig& trainer = config_.trainer;
-  std::optional<Checkpoint> from;
-  if (trainer.resume_mode == "auto") from = checkpoints_.find_latest(Verify::kContent);
-  if (trainer.resume_mode == "resume_path") from = open_checkpoint(expand_user(trainer.resume_from_path.value_or("")));
+  const std::optional<Checkpoint> from = checkpoint_to_resume(config_.trainer, checkpoints_);
   StreamState data;
   if (from) {
     actor_.worker(0).load(from->folder);
@@ -144,10 +141,7 @@ void TrainRun::resume() {
   }
   prompts_.emplace(train_data_, loader_options(config_), data);  // refuses data before any file is touched
   const auto kept = from ? std::make_optional(step_) : std::nullopt;
-  fs::create_directories(folder_);
-  if (!from) set_aside_earlier_run(folder_);
-  write_file_atomic(folder_ / "config.yaml", resolved_yaml(config_));
-  tracker_ = make_tracker(trainer.logger, folder_, trainer.project_name, trainer.experiment_name, kept);
+  tracker_ = open_records(config_.trainer, folder_, resolved_yaml(config_), kept);
   samples_.emplace(folder_ / "samples.jsonl", kept);
 }
 

@@ -79,10 +79,7 @@ TuningBatch TuneRun::batch_of(int64_t step) const {
 }
 
 void TuneRun::resume() {
-  const TuningTrainerConfig& trainer = config_.trainer;
-  std::optional<Checkpoint> from;
-  if (trainer.resume_mode == "auto") from = checkpoints_.find_latest(Verify::kContent);
-  if (trainer.resume_mode == "resume_path") from = open_checkpoint(expand_user(trainer.resume_from_path.value_or("")));
+  const std::optional<Checkpoint> from = checkpoint_to_resume(config_.trainer, checkpoints_);
   if (from) {
     const auto saved = nlohmann::json::parse(read_file(data_state_path(from->folder)), nullptr, false);
     if (!saved.is_object() || saved.value("fingerprint", uint64_t{0}) != train_.fingerprint() ||
@@ -95,10 +92,7 @@ void TuneRun::resume() {
     log_info(fmt::format("resuming after step {} from {}", step_, from->folder.string()));
   }
   const auto kept = from ? std::make_optional(step_) : std::nullopt;
-  fs::create_directories(folder_);
-  if (!from) set_aside_earlier_run(folder_);
-  write_file_atomic(folder_ / "config.yaml", resolved_yaml(config_));
-  tracker_ = make_tracker(trainer.logger, folder_, trainer.project_name, trainer.experiment_name, kept);
+  tracker_ = open_records(config_.trainer, folder_, resolved_yaml(config_), kept);
 }
 
 TuneSummary TuneRun::run() {

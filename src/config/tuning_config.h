@@ -8,6 +8,7 @@
 
 #include "config/actor_config.h"
 #include "config/json_text.h"
+#include "config/run_config.h"
 
 namespace tandem {
 
@@ -65,47 +66,20 @@ inline OptimConfig tuning_optim_defaults() {
   return optim;
 }
 
-struct TuningTrainerConfig {
-  int64_t total_epochs = 4;
-  std::optional<int64_t> total_training_steps;
-  std::string project_name = "gsm8k-sft";
-  std::string experiment_name = "test";
-  std::string default_local_dir = "runs/${trainer.experiment_name}/checkpoints";
-  std::vector<std::string> logger = {"console", "file", "tensorboard"};
-  int64_t save_freq = -1;
+struct TuningTrainerConfig : RunConfig {
   std::optional<int64_t> max_ckpt_to_keep;
-  int64_t test_freq = -1;
-  std::string resume_mode = "auto";
-  std::optional<std::string> resume_from_path;
-  int64_t nnodes = 1;
-  int64_t n_gpus_per_node = 1;
-  std::string device = "auto";
-  int64_t num_threads = 0;
-  int64_t seed = 1;
+
+  TuningTrainerConfig() {
+    total_epochs = 4, seed = 1;
+    project_name = "gsm8k-sft", experiment_name = "test";
+  }
 
   template <class V>
   void fields(V&& v) {
-    v("total_epochs", total_epochs, "passes over the training rows");
-    v("total_training_steps", total_training_steps,
-      "stop after this many steps, if total_epochs is not over before; null: no such limit");
-    v("project_name", project_name, "name of the project in trackers");
-    v("experiment_name", experiment_name, "name of the run");
-    v("default_local_dir", default_local_dir, "folder of the run's checkpoints");
-    v("logger", logger, "where metrics go: the terminal, metrics.jsonl, TensorBoard files",
-      {"console", "file", "tensorboard"});
+    RunConfig::fields(v);
     v("save_freq", save_freq, "steps between checkpoints, the last step included; -1: none but after the last step");
     v("max_ckpt_to_keep", max_ckpt_to_keep, "newest checkpoints kept; null: all");
     v("test_freq", test_freq, "steps between validations, the last step included; -1: after the last step only");
-    v("resume_mode", resume_mode,
-      "auto: from the newest checkpoint in default_local_dir, if any; disable: from the start; resume_path: from "
-      "resume_from_path",
-      {"auto", "disable", "resume_path"});
-    v("resume_from_path", resume_from_path, "a folder global_step_N, for resume_mode=resume_path");
-    v("nnodes", nnodes, "machines of the run");
-    v("n_gpus_per_node", n_gpus_per_node, "devices of each machine");
-    v("device", device, "auto: a GPU if there is one", {"auto", "cpu", "cuda"});
-    v("num_threads", num_threads, "threads of the computation on CPU; 0: one a core");
-    v("seed", seed, "seed of everything that has no seed of its own");
   }
 };
 

@@ -152,8 +152,9 @@ struct DrawRow {
   bool greedy;
   int32_t top_k;  // ≤ 0: off
   double top_p, min_p;
-  std::vector<int32_t> barred;  // ids that may not be drawn
+  std::vector<int32_t> barred;  // ids that may not be drawn, at most kMaxBarredIds
 };
+constexpr size_t kMaxBarredIds = 16;
 struct Drawn {
   int32_t id;  // negative: the logits are not finite (−1), or every id is barred (−2)
   float logprob, entropy;

@@ -81,7 +81,7 @@ at::Tensor Decoder::forward_packed(const TokenBatch& batch) const {
 Activations Decoder::forward_for_training(const TokenBatch& batch, bool keep_all) const {
   const auto placed = place(batch, KeyLayout::kPacked);
   const auto new_kv = [&] { return kernels::packed_kv(placed, heads(), weights_.embed_VE); };
-  Activations saved;
+  Activations saved{placed.device, {}, {}};
   at::Tensor x = embed(placed), scratch = keep_all ? at::Tensor() : new_kv();
   for (const LayerWeights& layer : weights_.layers) {
     BlockActivations& block = saved.blocks.emplace_back();
@@ -94,7 +94,7 @@ Activations Decoder::forward_for_training(const TokenBatch& batch, bool keep_all
 }
 
 void Decoder::backward(const TokenBatch& batch, Activations saved, at::Tensor dx, DecoderWeights& gradients) const {
-  const auto placed = place(batch, KeyLayout::kPacked);
+  const kernels::PlacedBatch placed{batch, KeyLayout::kPacked, saved.placed};
   for (size_t i = weights_.layers.size(); i-- > 0;) {
     BlockActivations block = std::move(saved.blocks[i]);
     if (!block.complete()) {

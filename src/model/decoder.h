@@ -23,6 +23,7 @@ struct BlockActivations {
 
 // One an entry of TokenBatch, kept between forward and backward.
 struct Activations {
+  std::shared_ptr<const kernels::DeviceBatch> placed;  // the batch's arrays on a device
   std::vector<BlockActivations> blocks;
   at::Tensor x_TE;  // the last block's output, before the final norm
 };

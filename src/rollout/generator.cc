@@ -50,6 +50,10 @@ void Generator::add(std::shared_ptr<const GenerationRequest> request) {
     throw DataError("prompt " + std::to_string(request->prompt->id) + " has " + std::to_string(length) +
                     " tokens and leaves no room for a response in max_model_len " +
                     std::to_string(options_.max_model_len));
+  if (decoder_.on_device() && barred_ids(request->params, false).size() > kernels::kMaxBarredIds &&
+      request->params.min_tokens > 1)
+    throw ConfigError("with min_tokens, at most " + std::to_string(kernels::kMaxBarredIds) +
+                      " ids may end a response on a GPU; name fewer stop_token_ids, or set min_tokens=0");
   SequencePtr leader = new_sequence(request, 0);
   leader->num_forks = request->num_samples - 1;
   scheduler_.add(std::move(leader));

@@ -11,6 +11,8 @@
 
 namespace tandem::cuda {
 
+static_assert(kMaxBarredIds == kernels::kMaxBarredIds);
+
 struct DrawArrays {
   std::vector<SamplingRow> rows;
   std::vector<float> inverse_temperature;

@@ -6,7 +6,7 @@ namespace tandem::cuda {
 DrawArrays draw_arrays(std::span<const kernels::DrawRow> rows) {
   DrawArrays out;
   for (const kernels::DrawRow& row : rows) {
-    check(row.barred.size() <= kMaxBarredIds, "at most 16 ids can end a response on a GPU; use fewer stop_token_ids");
+    check(row.barred.size() <= kMaxBarredIds, "more barred ids than the sampler has room for");
     SamplingRow& s = out.rows.emplace_back();
     s.philox_key = row.philox_key, s.prompt_id = row.prompt_id, s.sample_index = row.sample_index;
     s.top_p = row.top_p, s.min_p = row.min_p, s.top_k = row.top_k, s.greedy = row.greedy ? 1 : 0;

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "kernels/cuda/batch.h"
 #include "kernels/cuda/device_table.h"
@@ -118,10 +119,27 @@ class Graph : public kernels::DecodeGraph {
     const auto run = [&] { return launch_draw(pass(placed), shape_.num_drawable, draws, shape_.narrowing); };
     run();  // workspaces of the stream are made before recording
     launched(cudaStreamSynchronize(stream()), "synchronize");
-    graph_.capture_begin();
+    const Capture capture(graph_);
     outputs_ = run();
-    graph_.capture_end();
   }
+
+  // Ends the recording also when the pass throws: a stream left recording would fail everything after it.
+  class Capture {
+   public:
+    explicit Capture(at::cuda::CUDAGraph& graph) : graph_(graph) { graph_.capture_begin(); }
+    Capture(const Capture&) = delete;
+    ~Capture() noexcept(false) {
+      if (std::uncaught_exceptions() == exceptions_) return graph_.capture_end();
+      try {
+        graph_.capture_end();
+      } catch (...) {  // what the pass threw says more
+      }
+    }
+
+   private:
+    at::cuda::CUDAGraph& graph_;
+    int exceptions_ = std::uncaught_exceptions();
+  };
 
   void fill(const kernels::TokenBatch& batch, std::span<const kernels::DrawRow> rows) {
     const int64_t n = shape_.sequences, used = batch.num_tokens();
