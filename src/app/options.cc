@@ -64,12 +64,17 @@ PolicyLossOptions policy_loss_options(const Config& config) {
   return options;
 }
 
+// Most tokens of any pass that is not rollout's.
+int64_t pass_tokens(const Config& config) {
+  return micro_batch_token_limit(config, !kernels::choose_device(config.trainer.device).is_cpu());
+}
+
 // The parts of actor.* and critic.* that say how samples are cut into passes.
 template <class Section>
 void set_micro_batches(BatchingOptions& options, const Section& section, int64_t token_limit) {
   options.shuffle = section.shuffle;
   options.seed = static_cast<uint64_t>(section.data_loader_seed);
-  options.max_micro_tokens = section.use_dynamic_bsz ? token_limit : INT64_MAX;
+  options.max_micro_tokens = token_limit;
   options.max_micro_samples = section.use_dynamic_bsz ? 0 : section.ppo_micro_batch_size_per_gpu.value_or(1);
 }
 
@@ -87,7 +92,7 @@ TrainerOptions trainer_options(const Config& config) {
   options.kl_type = parse_kl_type(actor.kl_loss_type);
   options.mini_batch_samples = sizes.samples_per_mini_batch;
   options.epochs = actor.ppo_epochs;
-  set_micro_batches(options, actor, micro_batch_token_limit(config, false));
+  set_micro_batches(options, actor, pass_tokens(config));
   options.may_recompute = config.actor_rollout_ref.model.enable_gradient_checkpointing;
   return options;
 }
@@ -103,7 +108,7 @@ ValueTrainerOptions value_trainer_options(const Config& config) {
   options.mini_batch_samples =
       critic.ppo_mini_batch_size.value_or(actor.ppo_mini_batch_size) * config.actor_rollout_ref.rollout.n;
   options.epochs = critic.ppo_epochs.value_or(actor.ppo_epochs);
-  const int64_t limit = critic.ppo_max_token_len_per_gpu.value_or(micro_batch_token_limit(config, false));
+  const int64_t limit = critic.ppo_max_token_len_per_gpu.value_or(pass_tokens(config));
   set_micro_batches(options, critic, std::max(limit, sizes.model_length));
   options.may_recompute = critic.model.enable_gradient_checkpointing;
   return options;
@@ -190,6 +195,21 @@ Config supported(Config config) {
 
 fs::path run_folder(const Config& config) { return run_folder_of(config.trainer.default_local_dir); }
 
+namespace {
+
+// Of the models that stand beside the policy and only compute.
+int64_t frozen_parameters(const Config& config, const fs::path& policy) {
+  int64_t count = needs_reference(config) ? num_parameters(load_model_config(policy)) : 0;
+  if (const auto reward = model_reward_options(config)) {
+    ModelConfig model = load_model_config(reward->model_path);
+    model.value_head = true;
+    count += num_parameters(model);
+  }
+  return count;
+}
+
+}  // namespace
+
 EngineOptions engine_options(const Config& config, const SpecialIds& special, int64_t total_optimizer_steps) {
   const RolloutConfig& rollout = config.actor_rollout_ref.rollout;
   EngineOptions options;
@@ -200,7 +220,7 @@ EngineOptions engine_options(const Config& config, const SpecialIds& special, in
   options.kv_cache_bytes = rollout.kv_cache_memory_mb << 20;
   options.device = kernels::choose_device(config.trainer.device);
   options.gpu_memory_utilization = rollout.gpu_memory_utilization;
-  options.frozen_copies = needs_reference(config) ? 1 : 0;
+  options.frozen_parameters = frozen_parameters(config, options.model_path);
   options.sampling = options.validation_sampling = sampling_base(config, special);
   options.sampling.temperature = rollout.do_sample ? rollout.temperature : 0;
   options.sampling.top_k = rollout.top_k;
@@ -230,7 +250,7 @@ ReferenceOptions reference_options(const Config& config) {
   options.device = kernels::choose_device(config.trainer.device);
   options.model_path = resolve_model(config.actor_rollout_ref.model.path);
   options.max_model_len = derived_sizes(config).model_length;
-  options.max_micro_tokens = micro_batch_token_limit(config, false);
+  options.max_micro_tokens = pass_tokens(config);
   options.kl_type = parse_kl_type(config.algorithm.kl_penalty);
   return options;
 }
@@ -271,7 +291,6 @@ ProgramOptions program_options(const Config& config, size_t num_train_prompts) {
   options.kl = {algorithm.use_kl_in_reward, kl.type == "adaptive", kl.kl_coef, kl.target_kl,
                 static_cast<double>(kl.horizon)};
   const auto estimator = find_advantage_estimator(algorithm.adv_estimator);
-  options.by_token = !estimator;
   options.advantage = {estimator.value_or(AdvantageEstimator::kGrpo), algorithm.norm_adv_by_std_in_grpo,
                        algorithm.gdpo_reward_keys, algorithm.gdpo_reward_weights};
   options.correct_rollout = correction_options(config).enable;
@@ -321,7 +340,7 @@ std::optional<ModelRewardOptions> model_reward_options(const Config& config) {
   ModelRewardOptions options;
   options.model_path = resolve_model(*config.reward.reward_model.model_path, "reward.reward_model.model_path");
   options.device = kernels::choose_device(config.trainer.device);
-  options.max_micro_tokens = micro_batch_token_limit(config, false);
+  options.max_micro_tokens = pass_tokens(config);
   return options;
 }
 

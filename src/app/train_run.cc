@@ -134,7 +134,7 @@ void TrainRun::resume() {
     data.taken = saved.value("taken", uint64_t{0});
     if (fs::exists(program_state_path(*from))) {
       const auto state = nlohmann::json::parse(read_file(program_state_path(*from)));
-      program_->restore({state.at("kl_coef"), state.at("num_steps")});
+      program_->restore(state.at("kl_coef"));
     }
     step_ = saved_step_ = from->step;
     log_info(fmt::format("resuming after step {} from {}", step_, from->folder.string()));
@@ -168,10 +168,11 @@ void TrainRun::one_step() {
   StepResult result;
   {
     const auto whole = timer_.scope("step");
-    result = program_->step([this](size_t count) {
+    const auto next_prompts = [this](size_t count) {
       const auto waiting = timer_.scope("data_wait");
       return prompts_->take(count);
-    });
+    };
+    result = program_->step(next_prompts, step_);
     ++step_;
     write_samples(step_, result.batch.samples);
     store_->clear();
@@ -185,7 +186,7 @@ void TrainRun::finish_step(const StepResult& result, double seconds) {
   const DerivedSizes sizes = derived_sizes(config_);
   Metrics metrics = batch_metrics(result.batch, sizes.response_length, sizes.prompt_length);
   metrics.merge(result.metrics);
-  metrics.merge(actor_.worker(0).last_generation());
+  metrics.merge(actor_.worker(0).take_generation());
   metrics.merge(reward_.worker(0).last_report());
   metrics.merge(throughput_metrics(result.batch.samples, seconds));
   metrics.set("training/global_step", static_cast<double>(step_));
@@ -252,9 +253,7 @@ void TrainRun::save(const std::function<void()>& before_publishing) {
                               {"fingerprint", state.loader.fingerprint},
                               {"taken", state.taken}};
     write_file_atomic(folder / "data.json", data.dump(2) + "\n");
-    const ProgramState program = program_->state();
-    write_file_atomic(folder / "program.json",
-                      nlohmann::json{{"kl_coef", program.kl_coef}, {"num_steps", program.num_steps}}.dump(2) + "\n");
+    write_file_atomic(folder / "program.json", nlohmann::json{{"kl_coef", program_->kl_coefficient()}}.dump(2) + "\n");
     before_publishing();
   });
   saved_step_ = step_;

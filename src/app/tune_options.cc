@@ -31,8 +31,7 @@ TunerOptions tuner_options(const TuningConfig& config, size_t samples_per_row, i
   options.model_path = resolve_model(config.model.path, "model.path");
   options.device = kernels::choose_device(config.trainer.device);
   options.batching.mini_batch_samples = data.train_batch_size * a_row;
-  options.batching.max_micro_tokens =
-      data.use_dynamic_bsz ? std::max(data.max_token_len_per_gpu, data.max_length) : INT64_MAX;
+  options.batching.max_micro_tokens = std::max(data.max_token_len_per_gpu, data.max_length);
   options.batching.max_micro_samples = data.use_dynamic_bsz ? 0 : data.micro_batch_size_per_gpu.value_or(1);
   options.batching.may_recompute = config.model.enable_gradient_checkpointing;
   options.optimizer = optimizer_options(config.optim, total_steps);

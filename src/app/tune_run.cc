@@ -41,8 +41,7 @@ TunerOptions options_of(const TuningConfig& config, const TuningSet& train, cons
 
 std::unique_ptr<Tuner> make_tuner(TuningTask task, TunerOptions options, Progress& progress) {
   options.on_tokens = [&progress](int64_t tokens) { progress.advance(tokens); };
-  return task == TuningTask::kPreference ? make_preference_tuner(std::move(options))
-                                         : make_supervised_tuner(std::move(options));
+  return task == TuningTask::kPreference ? make_preference_tuner(options) : make_supervised_tuner(options);
 }
 
 int64_t steps_of(const TuningConfig& config, size_t rows) {
@@ -123,8 +122,9 @@ void TuneRun::one_step() {
     ++step_;
   }
   const int64_t an_epoch = static_cast<int64_t>(train_.size()) / config_.data.train_batch_size;
+  const int64_t epoch = step_ / an_epoch;
   metrics.set("training/global_step", static_cast<double>(step_));
-  metrics.set("training/epoch", static_cast<double>(step_ / an_epoch));
+  metrics.set("training/epoch", static_cast<double>(epoch));
   if (validation_ && due(config_.trainer.test_freq)) {
     const auto testing = timer_.scope("testing");
     summary_.validation = tuner_->evaluate(validation_->all());

@@ -46,11 +46,15 @@ size_t TrajectoryStore::size() const {
   return trajectories_.size();
 }
 
-std::vector<uint8_t> token_mask(const Trajectory& trajectory, const TokenRecord& record) {
-  std::vector<uint8_t> mask = record.mask.empty() ? trajectory.response_mask : record.mask;
+std::vector<uint8_t> token_mask(const Trajectory& trajectory, const std::vector<uint8_t>& later) {
+  std::vector<uint8_t> mask = later.empty() ? trajectory.response_mask : later;
   if (mask.empty()) mask.assign(trajectory.response_ids.size(), 1);
   check(mask.size() == trajectory.response_ids.size(), "a response mask has another length than its response");
   return mask;
+}
+
+const std::vector<float>& old_logprobs(const Trajectory& trajectory, const std::vector<float>& later) {
+  return later.empty() ? trajectory.rollout_logprobs : later;
 }
 
 uint32_t trained_length(const std::vector<uint8_t>& mask) {

@@ -43,8 +43,11 @@ class TrajectoryStore {
   TrajectoryHandle next_ = 1;
 };
 
-// 1 for each response token that counts in the loss; the record's mask wins.
-std::vector<uint8_t> token_mask(const Trajectory& trajectory, const TokenRecord& record);
+// 1 for each response token that counts in the loss: `later` if any (a record's or a training sample's), else the
+// trajectory's own, else all.
+std::vector<uint8_t> token_mask(const Trajectory& trajectory, const std::vector<uint8_t>& later = {});
+// Log-probs of the weights before the update: `later` if any, else those of the sampling.
+const std::vector<float>& old_logprobs(const Trajectory& trajectory, const std::vector<float>& later);
 uint32_t trained_length(const std::vector<uint8_t>& mask);  // how many count
 
 }  // namespace tandem

@@ -1,21 +1,18 @@
 #include "engine/critic.h"
 
+#include "engine/response_pass.h"
 #include "engine/value_model.h"
 
 namespace tandem {
+
 Critic::Critic(CriticOptions options, std::shared_ptr<TrajectoryStore> store)
     : options_(std::move(options)),
       store_(std::move(store)),
       decoder_(load_value_decoder(options_.model_path, options_.max_model_len, options_.seed)) {}
 
 RolloutBatch Critic::compute_values(const RolloutBatch& batch) {
-  std::vector<TrajectoryPtr> trajectories;
-  std::vector<PackItem> items;
-  for (const Sample& sample : batch) {
-    const TrajectoryPtr& t = trajectories.emplace_back(store_->get(sample.handle));
-    items.push_back({t->prompt->token_ids, t->response_ids});
-  }
-  auto values = packed_values(*decoder_, items, options_.trainer.max_micro_tokens);
+  const ResponsePass pass = pass_over(batch, *store_);
+  auto values = packed_values(*decoder_, pass.items, options_.trainer.max_micro_tokens);
   for (size_t i = 0; i < batch.size(); ++i) {
     if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(values[i].size()));
     store_->set(batch[i].handle, &TokenRecord::values, std::move(values[i]));
@@ -28,7 +25,6 @@ Metrics Critic::update_values(const RolloutBatch& batch) {
   std::vector<TrainingSample> samples;
   for (const Sample& sample : batch) samples.push_back(training_sample(*store_, sample));
   const ValueStats stats = ValueTrainer(*decoder_, *optimizer_, options_.trainer).update(samples, options_.on_tokens);
-  ++num_updates_;
   Metrics metrics;
   metrics.set("critic/vf_loss", stats.vf_loss);
   metrics.set("critic/vf_clipfrac", stats.clip_fraction);
@@ -39,12 +35,12 @@ Metrics Critic::update_values(const RolloutBatch& batch) {
 }
 
 void Critic::save(const std::filesystem::path& folder) const {
-  save_model_state(folder / "critic", options_.model_path, *decoder_, optimizer_.get(), num_updates_, options_.save);
+  const auto updates = static_cast<uint64_t>(optimizer_ ? optimizer_->num_steps() : 0);
+  save_model_state(folder / "critic", options_.model_path, *decoder_, optimizer_.get(), updates, options_.save);
 }
 
 void Critic::load(const std::filesystem::path& folder) {
-  const auto updates = load_model_state(folder / "critic", *decoder_, options_.optimizer, optimizer_, options_.load);
-  num_updates_ = updates.value_or(num_updates_);
+  load_model_state(folder / "critic", *decoder_, options_.optimizer, optimizer_, options_.load);
 }
 
 }  // namespace tandem

@@ -42,7 +42,6 @@ class Critic {
   std::shared_ptr<TrajectoryStore> store_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Optimizer> optimizer_;  // made by the first update, or by load()
-  uint64_t num_updates_ = 0;
 };
 
 }  // namespace tandem

@@ -9,12 +9,6 @@
 namespace tandem {
 namespace {
 
-int64_t num_parameters(const DecoderWeights& weights) {
-  int64_t count = 0;
-  for (const auto& parameter : parameters(weights)) count += parameter.tensor.numel();
-  return count;
-}
-
 void check_gpu_shapes(const ModelConfig& c) {
   const auto require = [](bool fits, const char* what) {
     if (!fits)
@@ -24,7 +18,8 @@ void check_gpu_shapes(const ModelConfig& c) {
   require(c.num_attention_heads / c.num_key_value_heads <= 8, "at most 8 query heads may share a key head");
   require(c.hidden_size % 8 == 0 && c.hidden_size <= 8192, "hidden_size must be a multiple of 8 up to 8192");
   require(c.intermediate_size % 8 == 0, "intermediate_size must be a multiple of 8");
-  require(c.vocab_size % 4 == 0 && c.vocab_size <= 262144, "vocab_size must be a multiple of 4 up to 262144");
+  require(c.value_head || (c.vocab_size % 4 == 0 && c.vocab_size <= 262144),
+          "vocab_size must be a multiple of 4 up to 262144");
 }
 
 // What the requests can use at most: every prompt once, every response in full.
@@ -39,7 +34,9 @@ int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples
 
 }  // namespace
 
-void check_model_length(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len) {
+void check_model(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len,
+                 at::Device device) {
+  if (!device.is_cpu()) check_gpu_shapes(config);
   if (max_model_len > config.max_position_embeddings)
     throw ConfigError(
         "prompt and response together may have " + std::to_string(max_model_len) + " tokens, but " + folder.string() +
@@ -60,10 +57,9 @@ DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool tr
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device,
                                       bool trained) {
   ModelConfig config = load_model_config(folder);
-  check_model_length(config, folder, max_model_len);
-  if (!device.is_cpu()) check_gpu_shapes(config);
+  check_model(config, folder, max_model_len, device);
   const WeightFolder files(folder);
-  check_tensors(config, files);
+  check_tensors(config, files);  // before memory is asked for
   DecoderWeights weights = empty_weights(config);
   load_weights(files, config, weights);
   return std::make_unique<Decoder>(std::move(config), placed_weights(std::move(weights), device, trained),
@@ -81,8 +77,8 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
   validate(options_.validation_sampling);
   if (options_.gpu_memory_utilization > 0 && decoder_->on_device()) {
     const MemoryPlan plan =
-        plan_memory(num_parameters(decoder_->weights()), kernels::device_memory(decoder_->weights().embed_VE).total,
-                    options_.gpu_memory_utilization, kWorkspaceBytes, options_.frozen_copies);
+        plan_memory(num_parameters(decoder_->config()), kernels::device_memory(decoder_->weights().embed_VE).total,
+                    options_.gpu_memory_utilization, kWorkspaceBytes, options_.frozen_parameters);
     options_.kv_cache_bytes = plan.kv_cache_bytes;
     options_.trainer.activation_bytes = plan.activation_bytes;
   }
@@ -95,7 +91,10 @@ RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
 }
 
 RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) {
-  return generate_with(prompts, options_.validation_sampling, options_.num_validation_samples);
+  const GeneratorStats kept = generation_;  // a step's count leaves validation out
+  RolloutBatch batch = generate_with(prompts, options_.validation_sampling, options_.num_validation_samples);
+  generation_ = kept;
+  return batch;
 }
 
 RolloutBatch Engine::generate_greedy(const std::vector<PromptPtr>& prompts) {
@@ -140,19 +139,24 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
     sample.group = static_cast<uint32_t>(i / static_cast<size_t>(num_samples));
     sample.prompt_length = static_cast<uint32_t>(t->prompt->token_ids.size());
     sample.response_length = static_cast<uint32_t>(t->response_ids.size());
-    sample.trained_length = trained_length(token_mask(*t, {}));
+    sample.trained_length = trained_length(token_mask(*t));
     sample.stop_reason = t->stop_reason;
     sample.mean_entropy = t->mean_entropy;
     sample.handle = store_->put(t);
     batch.push_back(sample);
   }
-  const GeneratorStats stats = generator.stats();
-  generation_ = {};
-  generation_.set("rollout/passes", static_cast<double>(stats.num_passes));
-  generation_.set("rollout/computed_tokens", static_cast<double>(stats.num_computed_tokens));
-  generation_.set("rollout/cached_tokens", static_cast<double>(stats.num_cached_tokens));
-  generation_.set("rollout/preemptions", static_cast<double>(stats.num_preempted));
+  generation_ += generator.stats();
   return batch;
+}
+
+Metrics Engine::take_generation() {
+  const GeneratorStats stats = std::exchange(generation_, {});
+  Metrics metrics;
+  metrics.set("rollout/passes", static_cast<double>(stats.num_passes));
+  metrics.set("rollout/computed_tokens", static_cast<double>(stats.num_computed_tokens));
+  metrics.set("rollout/cached_tokens", static_cast<double>(stats.num_cached_tokens));
+  metrics.set("rollout/preemptions", static_cast<double>(stats.num_preempted));
+  return metrics;
 }
 
 Metrics Engine::update_policy(const RolloutBatch& batch) {

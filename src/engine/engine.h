@@ -20,7 +20,7 @@ namespace tandem {
 struct EngineOptions {
   std::filesystem::path model_path;
   at::Device device = at::kCPU;
-  int64_t frozen_copies = 0;          // other models of this size on the same GPU: a reference
+  int64_t frozen_parameters = 0;      // of other models on the same GPU, which only compute
   double gpu_memory_utilization = 0;  // share of a GPU that weights, cache and activations may take; 0: as given below
   int64_t max_model_len = 1024;       // prompt and response together
   SchedulerOptions scheduler;
@@ -76,7 +76,7 @@ class Engine {
 
   Decoder& decoder() { return *decoder_; }
   uint64_t policy_version() const { return policy_version_; }
-  Metrics last_generation() const { return generation_; }  // of the last generate()
+  Metrics take_generation();  // of everything drawn since the last call, validation left out
 
  private:
   RolloutBatch generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
@@ -88,11 +88,12 @@ class Engine {
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Optimizer> optimizer_;  // made by the first update, or by load()
   uint64_t policy_version_ = 0;
-  Metrics generation_;
+  GeneratorStats generation_;
 };
 
-// ConfigError where the model was made for shorter sequences.
-void check_model_length(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len);
+// ConfigError where the model was made for shorter sequences, or has a shape that the device's kernels do not take.
+void check_model(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len,
+                 at::Device device);
 
 // Weights in the type and place that computes: fp32 on the CPU, bf16 on a GPU, where `trained` keeps the given values
 // as masters. `device` comes from kernels::choose_device.

@@ -1,33 +1,16 @@
 // The engine's passes between sampling and update that only some algorithms ask for.
-#include <algorithm>
-
 #include "engine/engine.h"
+#include "engine/response_pass.h"
 #include "train/squared_probs.h"
 
 namespace tandem {
-namespace {
-
-struct Pass {
-  std::vector<TrajectoryPtr> trajectories;
-  std::vector<PackItem> items;
-  std::vector<double> temperatures;
-
-  void add(TrajectoryPtr t) {
-    items.push_back({t->prompt->token_ids, t->response_ids});
-    temperatures.push_back(t->temperature);
-    trajectories.push_back(std::move(t));
-  }
-};
-
-}  // namespace
-
 CorrectedBatch Engine::correct_rollout(const RolloutBatch& batch) {
-  Pass pass;
+  ResponsePass pass;
   std::vector<size_t> stale;
   std::vector<CorrectionRow> rows(batch.size());
   for (size_t i = 0; i < batch.size(); ++i) {
     const TrajectoryPtr t = store_->get(batch[i].handle);
-    rows[i].mask = token_mask(*t, store_->record(batch[i].handle));
+    rows[i].mask = token_mask(*t, store_->record(batch[i].handle).mask);
     rows[i].old_logprobs = rows[i].rollout_logprobs = t->rollout_logprobs;
     if (options_.exact && t->policy_version == policy_version_) continue;
     stale.push_back(i);
@@ -47,8 +30,7 @@ CorrectedBatch Engine::correct_rollout(const RolloutBatch& batch) {
 }
 
 RolloutBatch Engine::compute_squared_probs(const RolloutBatch& batch) {
-  Pass pass;
-  for (const Sample& sample : batch) pass.add(store_->get(sample.handle));
+  const ResponsePass pass = pass_over(batch, *store_);
   auto sums = packed_squared_probs(*decoder_, pass.items, pass.temperatures, options_.trainer.max_micro_tokens);
   for (size_t i = 0; i < batch.size(); ++i) {
     if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(sums[i].size()));

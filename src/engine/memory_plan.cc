@@ -17,19 +17,19 @@ double gib(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024 *
 }  // namespace
 
 MemoryPlan plan_memory(int64_t parameters, int64_t device_bytes, double utilization, int64_t workspace,
-                       int64_t frozen_copies) {
+                       int64_t frozen_parameters, std::string_view key) {
   const auto budget = static_cast<int64_t>(static_cast<double>(device_bytes) * utilization);
-  const int64_t weights = parameters * kWeightBytes * (1 + frozen_copies);
+  const int64_t weights = (parameters + frozen_parameters) * kWeightBytes;
   const int64_t rollout = weights + parameters * kStateBytes + workspace;
   const int64_t update = rollout + parameters * kGradientBytes;
   const MemoryPlan plan{budget - rollout, budget - update};
   if (std::min(plan.kv_cache_bytes, plan.activation_bytes) < kLeast)
     throw ConfigError(fmt::format(
         "the model does not fit: weights {:.1f} + masters and moments {:.1f} + gradients {:.1f} + workspace {:.1f} = "
-        "{:.1f} GiB, and {:.1f} GiB may be used (actor_rollout_ref.rollout.gpu_memory_utilization={:.2f} of {:.1f}); "
-        "raise it, or take a smaller model",
+        "{:.1f} GiB, and {:.1f} GiB may be used ({}{:.2f} of {:.1f}); {}take a smaller model",
         gib(weights), gib(parameters * kStateBytes), gib(parameters * kGradientBytes), gib(workspace), gib(update),
-        gib(budget), utilization, gib(device_bytes)));
+        gib(budget), key.empty() ? "" : std::string(key) + "=", utilization, gib(device_bytes),
+        key.empty() ? "" : "raise it, or "));
   return plan;
 }
 

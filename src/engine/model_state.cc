@@ -85,7 +85,7 @@ void save_model_state(const fs::path& folder, const fs::path& source_model, cons
   }
   if (contents.optimizer && optimizer != nullptr)
     save_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
-  if (!contents.extra) return;
+  if (!contents.extra && !contents.optimizer) return;  // the moments' step count is in there
   const nlohmann::json extra{{"optimizer_steps", optimizer != nullptr ? optimizer->num_steps() : 0},
                              {"policy_version", version}};
   write_file_atomic(folder / "extra_state.json", extra.dump(2) + "\n");
@@ -94,7 +94,7 @@ void save_model_state(const fs::path& folder, const fs::path& source_model, cons
 std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decoder, const OptimizerOptions& options,
                                          std::unique_ptr<Optimizer>& optimizer, const CheckpointContents& contents) {
   if (contents.weights) restore_weights(folder / "huggingface", decoder);
-  if (!contents.extra) return std::nullopt;
+  if (!contents.extra && !contents.optimizer) return std::nullopt;
   const fs::path extra_path = folder / "extra_state.json";
   const auto extra = nlohmann::json::parse(read_file(extra_path), nullptr, false);
   if (!extra.is_object() || !extra.contains("optimizer_steps") || !extra.contains("policy_version"))
@@ -105,7 +105,7 @@ std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decode
     load_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
     optimizer->set_num_steps(steps);
   }
-  return extra["policy_version"].get<uint64_t>();
+  return contents.extra ? std::optional(extra["policy_version"].get<uint64_t>()) : std::nullopt;
 }
 
 }  // namespace tandem

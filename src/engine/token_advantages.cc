@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include "engine/old_logprobs.h"
-
 namespace tandem {
 namespace {
 
@@ -39,9 +37,9 @@ Metrics metrics_of(std::span<const TokenRow> rows) {
 TokenRow TokenAdvantages::row_of(const Sample& sample, double kl_coef) const {
   const TrajectoryPtr trajectory = store_->get(sample.handle);
   TokenRecord record = store_->record(sample.handle);
-  const std::vector<float>& logprobs = old_logprobs(*trajectory, record);
+  const std::vector<float>& logprobs = old_logprobs(*trajectory, record.old_logprobs);
   TokenRow row;
-  row.mask = token_mask(*trajectory, record);
+  row.mask = token_mask(*trajectory, record.mask);
   row.group = sample.group, row.baseline = sample.baseline;
   row.rewards.assign(row.mask.size(), 0);
   for (size_t t = 0; kl_coef != 0 && t < row.mask.size(); ++t)

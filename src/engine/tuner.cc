@@ -13,11 +13,11 @@ namespace {
 // Of a GPU's memory, what weights, optimizer, gradients and activations may take together.
 constexpr double kUtilization = 0.9;
 
-int64_t activation_bytes(const Decoder& decoder, int64_t otherwise) {
-  if (!decoder.on_device()) return otherwise;
+void plan_activations(BatchingOptions& batching, const Decoder& decoder) {
+  if (!decoder.on_device()) return;
   const int64_t total = kernels::device_memory(decoder.weights().embed_VE).total;
-  return std::max(otherwise,
-                  plan_memory(num_parameters(decoder.config()), total, kUtilization, kWorkspaceBytes).activation_bytes);
+  batching.activation_bytes =
+      plan_memory(num_parameters(decoder.config()), total, kUtilization, kWorkspaceBytes, 0, "").activation_bytes;
 }
 
 class SupervisedTuner final : public Tuner {
@@ -55,7 +55,7 @@ class SupervisedTuner final : public Tuner {
     const auto logprobs = packed_logprobs(*decoder_, items, temperatures, options_.batching.max_micro_tokens);
     double loss = 0, tokens = 0;
     for (size_t i = 0; i < batch.size(); ++i) {
-      const std::vector<uint8_t> mask = token_mask(*batch[i], {});
+      const std::vector<uint8_t> mask = token_mask(*batch[i]);
       for (size_t t = 0; t < mask.size(); ++t)
         if (mask[t] != 0) loss -= logprobs[i][t], ++tokens;
     }
@@ -110,7 +110,7 @@ class PreferenceTuner final : public Tuner {
 
 Tuner::Tuner(TunerOptions options, std::unique_ptr<Decoder> decoder)
     : options_(std::move(options)), decoder_(std::move(decoder)) {
-  options_.batching.activation_bytes = activation_bytes(*decoder_, options_.batching.activation_bytes);
+  plan_activations(options_.batching, *decoder_);
 }
 
 Optimizer& Tuner::optimizer() {

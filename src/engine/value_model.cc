@@ -13,8 +13,8 @@ constexpr double kInitialStd = 0.02;
 std::unique_ptr<Decoder> load_value_decoder(const std::filesystem::path& folder, int64_t max_model_len, uint64_t seed,
                                             at::Device device, bool trained) {
   ModelConfig config = load_model_config(folder);
-  check_model_length(config, folder, max_model_len);
   config.value_head = true;
+  check_model(config, folder, max_model_len, device);
   DecoderWeights weights = zero_weights(config);
   const WeightFolder files(folder);
   if (files.contains("score.weight")) {

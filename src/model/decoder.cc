@@ -198,9 +198,8 @@ void Decoder::final_norm_backward(const at::Tensor& dnormed, const at::Tensor& x
   kernels::gather_rows_backward(dchosen, rows, dx);
 }
 
-int64_t Decoder::activation_floats_per_token(bool keep_all) const {
+int64_t Decoder::activations_per_token() const {
   const auto& c = config_;
-  if (!keep_all) return c.hidden_size;
   return 2 * c.hidden_size + 2 * c.q_size() + 4 * c.kv_size() + c.num_attention_heads + 2 * c.intermediate_size;
 }
 

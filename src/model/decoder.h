@@ -63,8 +63,8 @@ class Decoder {
   void final_norm_backward(const at::Tensor& dnormed_RE, const at::Tensor& x_TE, std::span<const int32_t> rows,
                            at::Tensor& dx_TE, DecoderWeights& gradients) const;
 
-  // fp32 values kept per token and layer with and without recomputation.
-  int64_t activation_floats_per_token(bool keep_all) const;
+  // Values kept per token and layer without recomputation.
+  int64_t activations_per_token() const;
 
  private:
   kernels::QkvTransform transform(const LayerWeights& layer) const;

@@ -2,23 +2,16 @@
 
 namespace tandem {
 
-StepResult Grpo::step(const PromptSource& prompts) {
-  Metrics metrics;
-  ScoredBatch scored = experience_.collect(prompts, metrics);
-  if (options_.by_token) {
-    experience_.estimate_by_token(scored.samples, metrics);
+StepResult Grpo::step(const PromptSource& prompts, int64_t) {
+  Experience::Collected step = experience_.collect(prompts);
+  if (roles_.token_advantages != nullptr) {
+    experience_.estimate_by_token(step);
   } else {
-    for (Sample& sample : scored.samples) sample.reward -= experience_.kl_coef() * sample.kl;
-    estimate_advantages(scored, options_.advantage);
+    for (Sample& sample : step.scored.samples) sample.reward -= step.kl_coef * sample.kl;
+    estimate_advantages(step.scored, options_.advantage);
   }
-  metrics.merge(roles_.actor.call<&Engine::update_policy>("update_actor", scored.samples));
-  ++num_steps_;
-  return {std::move(scored), std::move(metrics)};
-}
-
-void Grpo::restore(const ProgramState& state) {
-  experience_.kl().restore(state.kl_coef);
-  num_steps_ = state.num_steps;
+  step.metrics.merge(roles_.actor.call<&Engine::update_policy>("update_actor", step.scored.samples));
+  return {std::move(step.scored), std::move(step.metrics)};
 }
 
 }  // namespace tandem

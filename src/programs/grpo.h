@@ -11,15 +11,14 @@ class Grpo final : public Program {
   Grpo(const ProgramOptions& options, const Roles& roles)
       : options_(options), roles_(roles), experience_(options, roles) {}
 
-  StepResult step(const PromptSource& prompts) override;
-  ProgramState state() const override { return {experience_.kl().state(), num_steps_}; }
-  void restore(const ProgramState& state) override;
+  StepResult step(const PromptSource& prompts, int64_t steps_done) override;
+  double kl_coefficient() const override { return experience_.kl_coefficient(); }
+  void restore(double kl_coefficient) override { experience_.restore(kl_coefficient); }
 
  private:
   ProgramOptions options_;
   Roles roles_;
   Experience experience_;
-  int64_t num_steps_ = 0;
 };
 
 }  // namespace tandem

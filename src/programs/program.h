@@ -15,8 +15,7 @@ namespace tandem {
 struct ProgramOptions {
   CollectOptions collect;
   KlControlOptions kl;
-  bool by_token = false;       // advantages differ from token to token: Roles::token_advantages estimates them
-  AdvantageOptions advantage;  // otherwise
+  AdvantageOptions advantage;  // where Roles::token_advantages does not estimate them token by token
   bool correct_rollout = false;
   bool squared_probs = false;  // optimal_token_baseline
   int64_t critic_warmup = 0;   // first steps, in which only the critic learns
@@ -36,17 +35,14 @@ struct StepResult {
   Metrics metrics;  // of the update and what led to it
 };
 
-struct ProgramState {
-  double kl_coef = 0;
-  int64_t num_steps = 0;
-};
-
 class Program {
  public:
   virtual ~Program() = default;
-  virtual StepResult step(const PromptSource& prompts) = 0;
-  virtual ProgramState state() const = 0;
-  virtual void restore(const ProgramState& state) = 0;
+  // `steps_done`: steps of the run before this one.
+  virtual StepResult step(const PromptSource& prompts, int64_t steps_done) = 0;
+  // All that it remembers from step to step; a checkpoint holds it.
+  virtual double kl_coefficient() const = 0;
+  virtual void restore(double kl_coefficient) = 0;
 };
 
 // With a critic PPO, else GRPO and the estimators that share its dataflow.
@@ -58,22 +54,24 @@ class Experience {
   Experience(const ProgramOptions& options, const Roles& roles)
       : options_(options), roles_(roles), collector_(options.collect, roles.actor, roles.reward), kl_(options.kl) {}
 
-  // Metrics are added to `metrics`. Rewards are without KL; kl_coef() is what it costs this step.
-  ScoredBatch collect(const PromptSource& prompts, Metrics& metrics);
-  double kl_coef() const { return kl_coef_; }
+  struct Collected {
+    ScoredBatch scored;  // rewards without KL
+    double kl_coef;      // what KL costs this step
+    Metrics metrics;
+  };
+  Collected collect(const PromptSource& prompts);
 
   // Advantages token by token, KL taken off the rewards.
-  void estimate_by_token(RolloutBatch& batch, Metrics& metrics) const;
+  void estimate_by_token(Collected& collected) const;
 
-  KlController& kl() { return kl_; }
-  const KlController& kl() const { return kl_; }
+  double kl_coefficient() const { return kl_.state(); }
+  void restore(double kl_coefficient) { kl_.restore(kl_coefficient); }
 
  private:
   ProgramOptions options_;
   Roles roles_;
   Collector collector_;
   KlController kl_;
-  double kl_coef_ = 0;
 };
 
 }  // namespace tandem

@@ -293,6 +293,13 @@ void Generator::finish(SequencePtr sequence, StopReason reason) {
   on_finish_(std::move(trajectory), text);
 }
 
+GeneratorStats& GeneratorStats::operator+=(const GeneratorStats& other) {
+  num_passes += other.num_passes, num_prompt_tokens += other.num_prompt_tokens;
+  num_response_tokens += other.num_response_tokens, num_computed_tokens += other.num_computed_tokens;
+  num_cached_tokens += other.num_cached_tokens, num_preempted += other.num_preempted;
+  return *this;
+}
+
 GeneratorStats Generator::stats() const {
   GeneratorStats stats = stats_;
   stats.num_cached_tokens = scheduler_.num_cached_tokens();

@@ -25,6 +25,8 @@ struct GeneratorOptions {
 struct GeneratorStats {
   int64_t num_passes = 0, num_prompt_tokens = 0, num_response_tokens = 0;
   int64_t num_computed_tokens = 0, num_cached_tokens = 0, num_preempted = 0;
+
+  GeneratorStats& operator+=(const GeneratorStats& other);
 };
 
 using FinishCallback = std::function<void(TrajectoryPtr, const std::string& text)>;
@@ -71,8 +73,8 @@ class Generator {
   GeneratorStats stats_;
 };
 
-// Blocks that `budget_bytes` of fp32 keys and values hold, at least enough for one sequence of max_model_len, or a
-// ConfigError saying how much that needs. `wanted`: no more than this many are of use.
+// Blocks that `budget_bytes` of keys and values of `value_bytes` each hold, at least enough for one sequence of
+// max_model_len, or a ConfigError saying how much that needs. `wanted`: no more than this many are of use.
 int64_t plan_kv_blocks(const ModelConfig& config, int64_t budget_bytes, int64_t max_model_len, int64_t wanted,
                        int64_t value_bytes = sizeof(float));
 

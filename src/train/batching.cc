@@ -51,7 +51,7 @@ void forward_backward(const Decoder& decoder, SampleList samples, const Batching
   std::vector<PackItem> items;
   for (const TrainingSample* sample : samples) items.push_back(pack_item(*sample));
   const int64_t per_token =
-      decoder.value_bytes() * decoder.config().num_hidden_layers * decoder.activation_floats_per_token(true);
+      decoder.value_bytes() * decoder.config().num_hidden_layers * decoder.activations_per_token();
   const int64_t max_tokens =
       std::min(options.max_micro_tokens, std::max<int64_t>(64, options.activation_bytes / per_token));
   size_t begin = 0;

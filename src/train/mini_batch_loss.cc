@@ -7,18 +7,8 @@
 namespace tandem {
 namespace {
 
-std::vector<uint8_t> mask_of(const TrainingSample& sample) {
-  if (!sample.mask.empty()) return sample.mask;
-  if (!sample.trajectory->response_mask.empty()) return sample.trajectory->response_mask;
-  return std::vector<uint8_t>(num_tokens(sample), 1);
-}
-
-int64_t counted(const std::vector<uint8_t>& mask) {
-  return static_cast<int64_t>(std::ranges::count_if(mask, [](uint8_t m) { return m != 0; }));
-}
-
-std::span<const float> old_logprobs(const TrainingSample& sample) {
-  return sample.old_logprobs.empty() ? sample.trajectory->rollout_logprobs : sample.old_logprobs;
+const std::vector<float>& old_logprobs_of(const TrainingSample& sample) {
+  return old_logprobs(*sample.trajectory, sample.old_logprobs);
 }
 
 }  // namespace
@@ -28,22 +18,22 @@ MiniBatchLoss::MiniBatchLoss(const LossOptions& options, std::span<const Trainin
   counts_.norm_length = options.norm_length;
   for (const TrainingSample& sample : samples) {
     const size_t length = tandem::num_tokens(sample);
-    masks_.push_back(mask_of(sample));
+    masks_.push_back(token_mask(*sample.trajectory, sample.mask));
     const auto fits = [&](const auto& tokens) { return tokens.empty() || tokens.size() == length; };
-    check(masks_.back().size() == length && old_logprobs(sample).size() == length && fits(sample.advantages) &&
+    check(masks_.back().size() == length && old_logprobs_of(sample).size() == length && fits(sample.advantages) &&
               fits(sample.importance_weights) && (!options.use_kl_loss || sample.ref_logprobs.size() == length),
           "a sample's token data has another length than its response");
-    const int64_t tokens = counted(masks_.back());
+    const int64_t tokens = trained_length(masks_.back());
     counts_.num_tokens += tokens;
     counts_.num_sequences += tokens > 0 ? 1 : 0;
   }
-  for (const auto& mask : masks_) weights_.push_back(token_weight(options.aggregation, counts_, counted(mask)));
+  for (const auto& mask : masks_) weights_.push_back(token_weight(options.aggregation, counts_, trained_length(mask)));
 }
 
 LossSequence MiniBatchLoss::sequence(size_t i) const {
   const TrainingSample& sample = samples_[i];
   return {logprobs_[i],
-          old_logprobs(sample),
+          old_logprobs_of(sample),
           sample.advantage,
           sample.advantages,
           masks_[i],
@@ -65,7 +55,7 @@ void MiniBatchLoss::choose(uint64_t seed) {
 
 bool MiniBatchLoss::contributes(size_t i) const {
   const TrainingSample& sample = samples_[i];
-  if (counted(masks_[i]) == 0) return false;
+  if (trained_length(masks_[i]) == 0) return false;
   const bool kl = options_.use_kl_loss && options_.kl_loss_coef != 0;
   if (kl || options_.entropy_coeff != 0 || !options_.policy->needs_advantage) return true;
   if (sample.advantages.empty()) return sample.advantage != 0;
@@ -75,7 +65,7 @@ bool MiniBatchLoss::contributes(size_t i) const {
 TargetSlopes MiniBatchLoss::token(size_t i, size_t position, double logprob, double entropy) {
   if (masks_[i][position] == 0) return {};
   const TrainingSample& sample = samples_[i];
-  LossToken token{logprob, old_logprobs(sample)[position],
+  LossToken token{logprob, old_logprobs_of(sample)[position],
                   sample.advantages.empty() ? sample.advantage : sample.advantages[position], terms_[i],
                   !chosen_.empty() && chosen_[i][position] != 0};
   const PolicyLoss policy = options_.policy->token(token, options_.policy_options);

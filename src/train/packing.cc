@@ -132,4 +132,10 @@ std::vector<size_t> split_micro_batches(std::span<const PackItem> items, int64_t
   return ends;
 }
 
+std::vector<std::vector<float>> values_of_tokens(std::span<const PackItem> items) {
+  std::vector<std::vector<float>> all;
+  for (const PackItem& item : items) all.emplace_back(item.response.size());
+  return all;
+}
+
 }  // namespace tandem

@@ -43,4 +43,17 @@ int64_t packed_tokens(std::span<const PackItem> items);
 std::vector<size_t> split_micro_batches(std::span<const PackItem> items, int64_t max_tokens, int64_t max_items,
                                         size_t unit = 1);
 
+// fn(index of the first item, its PackedBatch) for each such run.
+template <class Fn>
+void for_packed(std::span<const PackItem> items, int64_t max_tokens, bool row_per_target, Fn fn) {
+  size_t begin = 0;
+  for (const size_t end : split_micro_batches(items, max_tokens, 0)) {
+    fn(begin, pack(items.subspan(begin, end - begin), row_per_target));
+    begin = end;
+  }
+}
+
+// A value a response token of every item, to be filled.
+std::vector<std::vector<float>> values_of_tokens(std::span<const PackItem> items);
+
 }  // namespace tandem

@@ -48,19 +48,16 @@ std::vector<float> packed_scores(const Decoder& decoder, std::span<const Trainin
   for (const TrainingSample& sample : samples) items.push_back(pack_item(sample));
   const std::vector<size_t> lengths = lengths_of(samples);
   std::vector<float> scores(samples.size());
-  size_t begin = 0;
-  for (const size_t end : split_micro_batches(items, max_micro_tokens, 0)) {
-    const PackedBatch batch = pack(std::span(items).subspan(begin, end - begin), decoder.on_device());
+  for_packed(items, max_micro_tokens, decoder.on_device(), [&](size_t first, const PackedBatch& batch) {
     std::vector<int32_t> rows;
     std::vector<size_t> owners;
-    each_end(batch, lengths, begin, [&](size_t item, size_t row) {
+    each_end(batch, lengths, first, [&](size_t item, size_t row) {
       rows.push_back(batch.rows[row]);
       owners.push_back(item);
     });
     const at::Tensor found = row_values(decoder, decoder.final_norm(decoder.forward_packed(batch.tokens), rows));
     for (size_t i = 0; i < owners.size(); ++i) scores[owners[i]] = values(found)[i];
-    begin = end;
-  }
+  });
   return scores;
 }
 

@@ -22,13 +22,10 @@ double squared_probs(std::span<const float> logits, float inverse_temperature) {
 
 std::vector<std::vector<float>> packed_squared_probs(const Decoder& decoder, std::span<const PackItem> items,
                                                      std::span<const double> temperatures, int64_t max_micro_tokens) {
-  std::vector<std::vector<float>> all;
-  for (const PackItem& item : items) all.emplace_back(item.response.size());
+  auto all = values_of_tokens(items);
   const int64_t vocab = decoder.config().vocab_size;
-  at::Tensor buffer = kernels::empty({kRowsAtOnce, vocab});
-  size_t begin = 0;
-  for (const size_t end : split_micro_batches(items, max_micro_tokens, 0)) {
-    const PackedBatch batch = pack(items.subspan(begin, end - begin));
+  const at::Tensor buffer = kernels::empty({kRowsAtOnce, vocab});
+  for_packed(items, max_micro_tokens, false, [&](size_t begin, const PackedBatch& batch) {
     const at::Tensor normed = decoder.final_norm(decoder.forward_packed(batch.tokens), batch.rows);
     auto target = batch.targets.begin();
     for (int64_t first = 0; first < normed.size(0); first += kRowsAtOnce) {
@@ -42,8 +39,7 @@ std::vector<std::vector<float>> packed_squared_probs(const Decoder& decoder, std
             static_cast<float>(squared_probs({row, static_cast<size_t>(vocab)}, inverse));
       }
     }
-    begin = end;
-  }
+  });
   return all;
 }
 

@@ -110,17 +110,13 @@ UpdateStats Trainer::accumulate(std::span<const TrainingSample> samples, Decoder
 
 std::vector<std::vector<float>> packed_logprobs(const Decoder& decoder, std::span<const PackItem> items,
                                                 std::span<const double> temperatures, int64_t max_micro_tokens) {
-  std::vector<std::vector<float>> all;
-  for (const PackItem& item : items) all.emplace_back(item.response.size());
-  size_t begin = 0;
-  for (const size_t end : split_micro_batches(items, max_micro_tokens, 0)) {
-    const PackedBatch batch = pack(items.subspan(begin, end - begin), decoder.on_device());
+  auto all = values_of_tokens(items);
+  for_packed(items, max_micro_tokens, decoder.on_device(), [&](size_t first, const PackedBatch& batch) {
     const at::Tensor x = decoder.forward_packed(batch.tokens);
-    const auto stats = head_forward(decoder, x, batch, temperatures.subspan(begin, end - begin), false);
+    const auto stats = head_forward(decoder, x, batch, temperatures.subspan(first), false);
     for (size_t t = 0; t < stats.size(); ++t)
-      all[begin + batch.targets[t].item][batch.targets[t].position] = stats[t].logprob;
-    begin = end;
-  }
+      all[first + batch.targets[t].item][batch.targets[t].position] = stats[t].logprob;
+  });
   return all;
 }
 

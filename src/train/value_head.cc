@@ -14,7 +14,7 @@ at::Tensor device_values(const DecoderWeights& weights, const at::Tensor& normed
 at::Tensor backward(const Decoder& decoder, const at::Tensor& slopes_R1, const at::Tensor& normed,
                     DecoderWeights& gradients) {
   if (!decoder.on_device()) {
-    at::Tensor dnormed = kernels::zeros(normed.sizes());
+    at::Tensor dnormed = kernels::empty(normed.sizes());
     kernels::linear_backward_input(slopes_R1, decoder.weights().value_head_1E, dnormed);
     kernels::linear_backward_weight(slopes_R1, normed, gradients.value_head_1E, gradients.value_bias_1);
     return dnormed;

@@ -8,19 +8,13 @@
 namespace tandem {
 namespace {
 
-std::vector<uint8_t> mask_of(const TrainingSample& sample) {
-  TokenRecord record;
-  record.mask = sample.mask;
-  return token_mask(*sample.trajectory, record);
-}
-
 class MiniBatchValueLoss {
  public:
   MiniBatchValueLoss(const ValueTrainerOptions& options, std::span<const TrainingSample* const> samples)
       : options_(options), samples_(samples) {
     BatchCounts counts{0, 0, options.norm_length};
     for (const TrainingSample* sample : samples) {
-      masks_.push_back(mask_of(*sample));
+      masks_.push_back(token_mask(*sample->trajectory, sample->mask));
       const int64_t length = trained_length(masks_.back());
       counts.num_tokens += length, counts.num_sequences += length > 0 ? 1 : 0;
       check(sample->old_values.size() == num_tokens(*sample) && sample->returns.size() == num_tokens(*sample),
@@ -60,16 +54,12 @@ ValueLoss clipped_value_loss(double value, double old_value, double target, doub
 
 std::vector<std::vector<float>> packed_values(const Decoder& decoder, std::span<const PackItem> items,
                                               int64_t max_micro_tokens) {
-  std::vector<std::vector<float>> all;
-  for (const PackItem& item : items) all.emplace_back(item.response.size());
-  size_t begin = 0;
-  for (const size_t end : split_micro_batches(items, max_micro_tokens, 0)) {
-    const PackedBatch batch = pack(items.subspan(begin, end - begin));
+  auto all = values_of_tokens(items);
+  for_packed(items, max_micro_tokens, decoder.on_device(), [&](size_t first, const PackedBatch& batch) {
     const at::Tensor values = row_values(decoder, decoder.final_norm(decoder.forward_packed(batch.tokens), batch.rows));
     const auto row = tandem::values(values);
-    for (const PackTarget& target : batch.targets) all[begin + target.item][target.position] = row[target.row];
-    begin = end;
-  }
+    for (const PackTarget& target : batch.targets) all[first + target.item][target.position] = row[target.row];
+  });
   return all;
 }
 

@@ -127,6 +127,39 @@ TEST(Engine, ASavedEngineGoesOnAsIfItHadNotStopped) {
   EXPECT_TRUE(same_weights(before.engine, from_fresh.engine));
 }
 
+// Without "extra" the moments still come back, with the number of steps that they have seen: under another learning
+// rate's warm-up, or with empty moments, the next update would differ. The policy version, which is not asked for,
+// starts anew.
+TEST(Engine, MomentsAreRestoredWithoutTheRest) {
+  const ScratchFolder folder;
+  EngineOptions options = tiny();
+  options.save = options.load = {.weights = true, .optimizer = true, .extra = false};
+  Role whole(options);
+  whole.step(0);
+  whole.engine.save(folder.path());
+  Role resumed(options);
+  resumed.engine.load(folder.path());
+  EXPECT_EQ(resumed.engine.policy_version(), 0U);
+  const RolloutBatch batch = whole.step(10);
+  RolloutBatch same = batch;  // the very samples: draws depend on the version
+  for (Sample& sample : same) sample.handle = resumed.store->put(whole.store->get(sample.handle));
+  resumed.engine.update_policy(same);
+  EXPECT_TRUE(same_weights(whole.engine, resumed.engine));
+}
+
+// A step may draw several times (refills, a greedy baseline); validation is not part of it.
+TEST(Engine, CountsAllThatAStepDrew) {
+  Role role(tiny());
+  role.engine.generate(prompts(0));
+  const double once = role.engine.take_generation().get("rollout/computed_tokens").value();
+  EXPECT_GT(once, 0);
+  role.engine.generate(prompts(0));
+  role.engine.generate(prompts(0));
+  role.engine.generate_validation(prompts(0));
+  EXPECT_EQ(role.engine.take_generation().get("rollout/computed_tokens"), 2 * once);
+  EXPECT_EQ(role.engine.take_generation().get("rollout/computed_tokens"), 0.0);
+}
+
 TEST(Engine, ACheckpointOfAnotherModelIsRefused) {
   const ScratchFolder folder;
   Role role(tiny());

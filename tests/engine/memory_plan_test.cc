@@ -48,6 +48,25 @@ TEST(MemoryPlan, TheRefusalShowsTheSumAndTheKey) {
             "or take a smaller model");
 }
 
+// A frozen model of 2^30 parameters adds its 2 GiB of weights and nothing else.
+TEST(MemoryPlan, AModelBesideItCostsItsWeights) {
+  const MemoryPlan plan = plan_memory(kGib, 80 * kGib, 0.5, kGib, kGib);
+  EXPECT_EQ(plan.kv_cache_bytes, 23 * kGib);
+  EXPECT_EQ(plan.activation_bytes, 19 * kGib);
+}
+
+TEST(MemoryPlan, WithoutAKeyThereIsNothingToRaise) {
+  try {
+    plan_memory(kGib, 24 * kGib, 0.5, kGib, kGib, "");
+    FAIL() << "21 GiB do not fit in 12";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("weights 4.0"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("12.0 GiB may be used (0.50 of 24.0); take a smaller model"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 // 8 billion parameters on 80 GB: 18 x 8e9 = 144e9 bytes. No product may wrap around.
 TEST(MemoryPlan, CountsLargeModelsWithoutOverflow) {
   EXPECT_NE(refusal(8'000'000'000, 80'000'000'000, 0.9, 0), "");

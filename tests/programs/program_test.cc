@@ -37,23 +37,21 @@ TEST(Program, EveryEstimatorTakesAStepAndLearns) {
     ProgramOptions options;
     options.kl = {.enable = std::string_view(name) != "gdpo", .kl_coef = 0.01};
     const auto estimator = find_advantage_estimator(name);
-    options.by_token = !estimator;
     options.advantage.estimator = estimator.value_or(AdvantageEstimator::kGrpo);
     options.advantage.gdpo_keys = {"x", "length"};
     options.collect.greedy_baseline = std::string_view(name) == "remax";
     options.squared_probs = std::string_view(name) == "optimal_token_baseline";
-    TokenAdvantageOptions tokens;
-    tokens.estimator = find_token_estimator(name).value_or(TokenEstimator::kGae);
+    std::optional<TokenAdvantageOptions> tokens;
+    if (!estimator) tokens.emplace().estimator = find_token_estimator(name).value();
     TinyRun run(options, learning(), tokens, false, 0.5);  // y is likelier at first
     const double before = run.probability_of_y();
     for (int step = 0; step < 4; ++step) {
-      const StepResult result = run.program->step(run.source("A"));
+      const StepResult result = run.step("A");
       expect_finite(result.metrics, name);
       EXPECT_EQ(result.batch.samples.size(), 32U) << name;
       run.store->clear();
     }
     EXPECT_LT(run.probability_of_y(), before) << name;
-    EXPECT_EQ(run.program->state().num_steps, 4);
   }
 }
 
@@ -67,7 +65,7 @@ TEST(Program, EveryLossTakesStepsAndLearns) {
     TinyRun run(options, engine, {}, false, 0.5);
     const double before = run.probability_of_y();
     for (int step = 0; step < 3; ++step) {
-      expect_finite(run.program->step(run.source("A")).metrics, std::string(kind.name));
+      expect_finite(run.step("A").metrics, std::string(kind.name));
       run.store->clear();
     }
     EXPECT_LT(run.probability_of_y(), before) << kind.name;
@@ -82,12 +80,12 @@ ProgramOptions ppo_options(int64_t warmup) {
 }
 
 TEST(Ppo, TheCriticWarmsUpAloneAndThenThePolicyLearns) {
-  TinyRun run(ppo_options(2), learning(), {TokenEstimator::kGae, 1, 0.95}, true, 0.5);
+  TinyRun run(ppo_options(2), learning(), TokenAdvantageOptions{TokenEstimator::kGae, 1, 0.95}, true, 0.5);
   const double before = run.probability_of_y();
   const std::vector<float> policy = weights_of(run.actor->worker(0).decoder());
   std::vector<float> critic = weights_of(run.critic->worker(0).decoder());
   for (int step = 1; step <= 6; ++step) {
-    const StepResult result = run.program->step(run.source("A"));
+    const StepResult result = run.step("A");
     expect_finite(result.metrics, "ppo");
     EXPECT_EQ(weights_of(run.actor->worker(0).decoder()) == policy, step <= 2) << step;
     EXPECT_EQ(result.metrics.get("actor/pg_loss").has_value(), step > 2) << step;
@@ -105,10 +103,10 @@ TEST(Ppo, TheCriticWarmsUpAloneAndThenThePolicyLearns) {
 // The return is 1 or 0 by the first letter, which the critic sees from the second of three tokens on: two thirds of the
 // variance can be explained.
 TEST(Ppo, TheCriticExplainsTheReturns) {
-  TinyRun run(ppo_options(100), learning(), {TokenEstimator::kGae, 1, 1}, true);
+  TinyRun run(ppo_options(100), learning(), TokenAdvantageOptions{TokenEstimator::kGae, 1, 1}, true);
   double first = 0, last = 0;
   for (int step = 0; step < 30; ++step) {
-    last = run.program->step(run.source("A")).metrics.get("critic/vf_explained_var").value();
+    last = run.step("A").metrics.get("critic/vf_explained_var").value();
     if (step == 0) first = last;
     run.store->clear();
   }
@@ -120,17 +118,17 @@ TEST(Ppo, ASavedRunGoesOnBitForBit) {
   const ScratchFolder folder;
   const TokenAdvantageOptions tokens{TokenEstimator::kGae, 1, 0.95};
   TinyRun whole(ppo_options(1), learning(), tokens, true), resumed(ppo_options(1), learning(), tokens, true);
-  for (int step = 0; step < 2; ++step) whole.program->step(whole.source("A"));
+  for (int step = 0; step < 2; ++step) whole.step("A");
   whole.actor->worker(0).save(folder.path());
   whole.critic->worker(0).save(folder.path());
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "critic" / "huggingface" / "model.safetensors"));
   resumed.actor->worker(0).load(folder.path());
   resumed.critic->worker(0).load(folder.path());
-  resumed.program->restore(whole.program->state());
-  resumed.given = whole.given;
+  resumed.program->restore(whole.program->kl_coefficient());
+  resumed.given = whole.given, resumed.steps_done = whole.steps_done;
   for (int step = 0; step < 2; ++step) {
-    whole.program->step(whole.source("A"));
-    resumed.program->step(resumed.source("A"));
+    whole.step("A");
+    resumed.step("A");
   }
   EXPECT_EQ(weights_of(whole.actor->worker(0).decoder()), weights_of(resumed.actor->worker(0).decoder()));
   EXPECT_EQ(weights_of(whole.critic->worker(0).decoder()), weights_of(resumed.critic->worker(0).decoder()));
@@ -148,8 +146,8 @@ TEST(Correction, OnPolicyNothingChanges) {
   engine.correction = parse_rollout_correction("token", "2.0", false, "token_k1,seq_max_k3", "1.0,0");
   TinyRun a(plain, engine), b(corrected, engine);
   for (int step = 0; step < 2; ++step) {
-    a.program->step(a.source("A"));
-    const StepResult result = b.program->step(b.source("A"));
+    a.step("A");
+    const StepResult result = b.step("A");
     for (const Sample& sample : result.batch.samples) {
       const TokenRecord record = b.store->record(sample.handle);
       EXPECT_EQ(record.importance_weights, std::vector<float>(sample.response_length, 1));
@@ -171,7 +169,7 @@ TEST(Correction, OffPolicySamplesAreWeighed) {
   TinyRun run(options, engine);
   Engine& actor = run.actor->worker(0);
   const RolloutBatch stale = actor.generate(run.source("A")(4));
-  for (int step = 0; step < 3; ++step) run.program->step(run.source("A"));
+  for (int step = 0; step < 3; ++step) run.step("A");
   const CorrectedBatch corrected = actor.correct_rollout(stale);
   double furthest = 0;
   for (const Sample& sample : corrected.samples) {

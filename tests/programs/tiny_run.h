@@ -4,6 +4,7 @@
 
 #include <future>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -24,8 +25,9 @@ class OneForX final : public RewardFunction {
 };
 
 struct TinyRun {
-  explicit TinyRun(ProgramOptions options = {}, EngineOptions engine = {}, TokenAdvantageOptions tokens = {},
-                   bool with_critic = false, double letter_logit = 0) {
+  explicit TinyRun(ProgramOptions options = {}, EngineOptions engine = {},
+                   std::optional<TokenAdvantageOptions> tokens = {}, bool with_critic = false,
+                   double letter_logit = 0) {
     BigramTable table;
     const auto logit = static_cast<float>(letter_logit);
     table.rows['A'] = {{'x', 0.F}, {'y', logit}};
@@ -44,7 +46,7 @@ struct TinyRun {
     ReferenceOptions reference_options;
     reference_options.model_path = folder.path(), reference_options.max_model_len = 32;
     reference = single(std::make_shared<Reference>(reference_options, store));
-    advantages = single(std::make_shared<TokenAdvantages>(tokens, KlType{}, store));
+    if (tokens) advantages = single(std::make_shared<TokenAdvantages>(*tokens, KlType{}, store));
     if (with_critic) {
       CriticOptions critic_options;
       critic_options.model_path = folder.path(), critic_options.max_model_len = 32;
@@ -75,6 +77,8 @@ struct TinyRun {
     };
   }
 
+  StepResult step(const std::string& pattern) { return program->step(source(pattern), steps_done++); }
+
   double probability_of_y() {  // by what the model draws
     PromptSource prompts = source("A");
     double y = 0;
@@ -84,6 +88,7 @@ struct TinyRun {
   }
 
   ScratchFolder folder;
+  int64_t steps_done = 0;
   std::shared_ptr<TrajectoryStore> store = std::make_shared<TrajectoryStore>();
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<WorkerGroup<Engine>> actor;

@@ -129,7 +129,10 @@ class Graph : public kernels::DecodeGraph {
     explicit Capture(at::cuda::CUDAGraph& graph) : graph_(graph) { graph_.capture_begin(); }
     Capture(const Capture&) = delete;
     ~Capture() noexcept(false) {
-      if (std::uncaught_exceptions() == exceptions_) return graph_.capture_end();
+      if (std::uncaught_exceptions() == exceptions_) {
+        graph_.capture_end();
+        return;
+      }
       try {
         graph_.capture_end();
       } catch (...) {  // what the pass threw says more
