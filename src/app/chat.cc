@@ -28,8 +28,9 @@ std::vector<TokenId> Chat::encode_finished(const std::vector<Message>& messages)
   return encode_with(messages, options);
 }
 
-MaskedChat Chat::encode_masked(const std::vector<Message>& messages, const std::string& template_kwargs) const {
-  return tandem::encode_masked(template_, tokenizer_, chat_messages(messages), template_kwargs, special_.eos);
+MaskedChat Chat::encode_masked(const std::vector<Message>& messages, const std::string& template_kwargs,
+                               size_t first) const {
+  return tandem::encode_masked(template_, tokenizer_, chat_messages(messages), template_kwargs, special_.eos, first);
 }
 
 std::vector<TokenId> Chat::encode_with(const std::vector<Message>& messages, const ChatOptions& options) const {

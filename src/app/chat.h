@@ -21,8 +21,9 @@ class Chat {
   std::vector<TokenId> encode(const std::vector<Message>& messages, const std::string& template_kwargs) const;
   // A whole conversation, without the start of another answer.
   std::vector<TokenId> encode_finished(const std::vector<Message>& messages) const;
-  // The same, and which of its tokens the assistant wrote.
-  MaskedChat encode_masked(const std::vector<Message>& messages, const std::string& template_kwargs) const;
+  // The same, and which of its tokens the assistant wrote; of messages before `first` none are marked.
+  MaskedChat encode_masked(const std::vector<Message>& messages, const std::string& template_kwargs,
+                           size_t first = 0) const;
 
  private:
   std::vector<TokenId> encode_with(const std::vector<Message>& messages, const ChatOptions& options) const;

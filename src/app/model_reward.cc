@@ -29,8 +29,8 @@ std::future<RewardResult> ModelReward::submit(RewardRequest request) {
 TrajectoryPtr ModelReward::reply_of(const RewardRequest& request, const PromptPtr& shared) const {
   std::vector<Message> messages = request.messages;
   messages.push_back({"assistant", request.solution_str});
-  MaskedChat chat = chat_.encode_masked(messages, "{}");
-  keep_last_reply(chat);
+  MaskedChat chat = chat_.encode_masked(messages, "{}", request.messages.size());
+  end_with_reply(chat);
   if (static_cast<int64_t>(chat.ids.size()) > model_.max_length())
     throw DataError(fmt::format("{}: {} tokens, but the reward model was made for {}; shorten data.max_response_length",
                                 sample_name(request), chat.ids.size(), model_.max_length()));

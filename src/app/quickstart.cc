@@ -97,7 +97,7 @@ fs::path prepare(const QuickstartArguments& a, const fs::path& folder) {
     options.test_file = folder / "test.jsonl";
     split_lines(a.data, options.train_file, options.test_file);
   }
-  prepare_gsm8k(options);
+  prepare_dataset("gsm8k", options);
   return folder;
 }
 

@@ -109,9 +109,6 @@ TrainRun::TrainRun(Config config)
                    static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))) {
   if (!config_.data.val_files.empty()) validation_data_ = load_data(validation_data_options(config_), config_, chat_);
   if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), actor_.worker(0).decoder().config());
-  if (train_data_.num_dropped() > 0)
-    log_info(fmt::format("{} of {} training prompts dropped: longer than data.max_prompt_length={}",
-                         train_data_.num_dropped(), train_data_.num_rows(), config_.data.max_prompt_length));
 }
 
 Roles TrainRun::roles() {
@@ -155,8 +152,7 @@ RunSummary TrainRun::run() {
     tracker_->log(step_, metrics);
   }
   while (!config_.trainer.val_only && step_ < total_steps_ && !interrupted()) one_step();
-  if (interrupted() && config_.trainer.save_freq > 0 && step_ > saved_step_)
-    save([] {});  // it came after the last save
+  if (interrupted() && step_ > saved_step_) save([] {});  // it came after the last save
   summary_.last_step = step_;
   summary_.interrupted = interrupted() && step_ < total_steps_;
   return std::move(summary_);
@@ -187,7 +183,7 @@ void TrainRun::finish_step(const StepResult& result, double seconds) {
   Metrics metrics = batch_metrics(result.batch, sizes.response_length, sizes.prompt_length);
   metrics.merge(result.metrics);
   metrics.merge(actor_.worker(0).take_generation());
-  metrics.merge(reward_.worker(0).last_report());
+  metrics.merge(reward_.worker(0).take_report());
   metrics.merge(throughput_metrics(result.batch.samples, seconds));
   metrics.set("training/global_step", static_cast<double>(step_));
   metrics.set("training/epoch", static_cast<double>(prompts_->state().loader.epoch));
@@ -199,7 +195,7 @@ void TrainRun::finish_step(const StepResult& result, double seconds) {
     metrics.merge(timing);
     tracker_->log(step_, metrics);
   };
-  if (due(config_.trainer.save_freq) || (config_.trainer.save_freq > 0 && interrupted())) {
+  if (due(config_.trainer.save_freq) || interrupted()) {
     const auto saving = timer_.scope("save_checkpoint");
     save(log);
   } else {
@@ -238,6 +234,7 @@ Metrics TrainRun::validate(int64_t step) {
     }
     store_->clear();
   }
+  reward_.worker(0).take_report();  // of validation: no step's
   Metrics metrics = compute_validation_metrics(all);
   summary_.validations.push_back(metrics);
   return metrics;

@@ -43,7 +43,6 @@ class TrainRun {
   void save(const std::function<void()>& before_publishing);
   void finish_step(const StepResult& result, double seconds);
   void write_samples(int64_t step, const RolloutBatch& batch);
-  int64_t total_optimizer_steps() const;
   bool due(int64_t every) const;
 
   Config config_;

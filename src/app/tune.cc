@@ -35,7 +35,8 @@ std::string describe(const TuneSummary& run) {
 
 int tune(const TuneArguments& arguments, TuningTask task) {
   const ConfigWords words = split_words(arguments.words);
-  TuningConfig config = load_tuning_config(words.files, words.overrides);
+  TuningConfig config =
+      load_tuning_config(words.files, words.overrides, arguments.print_config ? Purpose::kPrint : Purpose::kRun);
   if (arguments.print_config) {
     print_line(describe_config(config));
     return 0;

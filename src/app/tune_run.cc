@@ -22,8 +22,9 @@ namespace fs = std::filesystem;
 
 TuningSet load_set(const TuningConfig& config, TuningTask task, const Chat& chat, bool training) {
   const std::string kwargs = config.data.apply_chat_template_kwargs.text;
-  return TuningSet(tuning_set_options(config, task == TuningTask::kPreference, training),
-                   [&](const std::vector<Message>& messages) { return chat.encode_masked(messages, kwargs); });
+  return TuningSet(
+      tuning_set_options(config, task == TuningTask::kPreference, training),
+      [&](const std::vector<Message>& messages, size_t first) { return chat.encode_masked(messages, kwargs, first); });
 }
 
 std::optional<TuningSet> load_validation(const TuningConfig& config, TuningTask task, const Chat& chat) {
@@ -52,6 +53,19 @@ int64_t steps_of(const TuningConfig& config, size_t rows) {
   return steps;
 }
 
+uint64_t order_seed(const TuningConfig& config) {
+  return static_cast<uint64_t>(config.data.seed.value_or(config.trainer.seed));
+}
+
+// What the number of a step counts in.
+std::string describe_order(const TuningConfig& config, const TuningSet& train) {
+  const nlohmann::json order{{"fingerprint", train.fingerprint()},
+                             {"batch_size", config.data.train_batch_size},
+                             {"shuffle", config.data.shuffle},
+                             {"seed", order_seed(config)}};
+  return order.dump(2) + "\n";
+}
+
 fs::path data_state_path(const fs::path& folder) { return folder / "data.json"; }
 
 }  // namespace
@@ -63,16 +77,16 @@ TuneRun::TuneRun(TuningConfig config, TuningTask task)
       train_(load_set(config_, task, chat_, true)),
       validation_(load_validation(config_, task, chat_)),
       total_steps_(steps_of(config_, train_.size())),
+      order_(describe_order(config_, train_)),
       tuner_(make_tuner(task, options_of(config_, train_, validation_, total_steps_), progress_)),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
                    static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))) {}
 
-// A step's rows are a function of its number, so the number is all of the place in the data.
+// A step's rows are a function of its number and of what describe_order() names.
 TuningBatch TuneRun::batch_of(int64_t step) const {
   const auto size = static_cast<size_t>(config_.data.train_batch_size);
   const size_t an_epoch = train_.size() / size, epoch = static_cast<size_t>(step) / an_epoch;
-  const auto seed = static_cast<uint64_t>(config_.data.seed.value_or(config_.trainer.seed));
-  const auto order = epoch_order(train_.size(), seed, epoch, config_.data.shuffle);
+  const auto order = epoch_order(train_.size(), order_seed(config_), epoch, config_.data.shuffle);
   const auto first = order.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(step) % an_epoch * size);
   return train_.take({first, first + static_cast<std::ptrdiff_t>(size)});
 }
@@ -80,12 +94,10 @@ TuningBatch TuneRun::batch_of(int64_t step) const {
 void TuneRun::resume() {
   const std::optional<Checkpoint> from = checkpoint_to_resume(config_.trainer, checkpoints_);
   if (from) {
-    const auto saved = nlohmann::json::parse(read_file(data_state_path(from->folder)), nullptr, false);
-    if (!saved.is_object() || saved.value("fingerprint", uint64_t{0}) != train_.fingerprint() ||
-        saved.value("batch_size", int64_t{0}) != config_.data.train_batch_size)
+    if (read_file(data_state_path(from->folder)) != order_)
       throw DataError(from->folder.string() +
-                      " was saved with other data, batch size or kind of training; resume with those of the saved run, "
-                      "or set trainer.resume_mode=disable");
+                      " was saved with other data, batch size, seed, shuffling or kind of training; resume with those "
+                      "of the saved run, or set trainer.resume_mode=disable");
     tuner_->load(from->folder);
     step_ = saved_step_ = from->step;
     log_info(fmt::format("resuming after step {} from {}", step_, from->folder.string()));
@@ -100,6 +112,7 @@ TuneSummary TuneRun::run() {
   summary_.folder = folder_;
   progress_.step(step_, total_steps_, "");
   while (step_ < total_steps_ && !interrupted()) one_step();
+  if (interrupted() && step_ > saved_step_) save([] {});  // it came after the last save
   summary_.last_step = step_;
   summary_.interrupted = interrupted() && step_ < total_steps_;
   return std::move(summary_);
@@ -152,8 +165,7 @@ void TuneRun::one_step() {
 void TuneRun::save(const std::function<void()>& before_publishing) {
   const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
     tuner_->save(folder);
-    const nlohmann::json data{{"fingerprint", train_.fingerprint()}, {"batch_size", config_.data.train_batch_size}};
-    write_file_atomic(data_state_path(folder), data.dump(2) + "\n");
+    write_file_atomic(data_state_path(folder), order_);
     before_publishing();
   });
   saved_step_ = step_;

@@ -51,6 +51,7 @@ class TuneRun {
   int64_t total_steps_ = 0, step_ = 0, saved_step_ = 0;
   Progress progress_;
   PhaseTimer timer_;
+  std::string order_;  // data.json of every checkpoint
   std::unique_ptr<Tuner> tuner_;
   CheckpointManager checkpoints_;
   std::optional<Tracker> tracker_;

@@ -92,20 +92,8 @@ class Loader {
 
   void assign_given(const Field& field, const Value& value) {
     Value full = filled(field.key, value);
-    if (field.key == "trainer.logger") drop_foreign_trackers(full);
+    if (field.key == "trainer.logger") std::ranges::move(drop_foreign_trackers(full), std::back_inserter(out_.notes));
     assign(field, full);
-  }
-
-  void drop_foreign_trackers(Value& loggers) {
-    if (loggers.is_scalar() && !loggers.text.starts_with('['))
-      loggers = {.kind = Value::Kind::kList, .items = {loggers}, .origin = loggers.origin};
-    if (loggers.is_scalar()) loggers = parse_override_value(loggers.text, loggers.origin);
-    std::erase_if(loggers.items, [&](const Value& item) {
-      if (std::ranges::find(foreign_trackers(), item.text) == foreign_trackers().end()) return false;
-      out_.notes.push_back(fmt::format(
-          "trainer.logger: {} has no effect: metrics can go to console, file (JSON lines) and tensorboard", item.text));
-      return true;
-    });
   }
 
   void fill_default(const Field& field) {

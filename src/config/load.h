@@ -23,7 +23,7 @@ struct LoadedConfig {
 
 enum class Purpose {
   kRun,
-  kPrint,  // no model need be named
+  kPrint,  // neither model nor data need be named
 };
 
 // Throws ConfigError (an unknown key, a value of the wrong type or out of range, ...) or IoError (no such file).

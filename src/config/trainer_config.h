@@ -22,7 +22,7 @@ struct TrainerConfig : RunConfig {
   template <class V>
   void fields(V&& v) {
     RunConfig::fields(v);
-    v("save_freq", save_freq, "steps between checkpoints, the last step included; -1: none");
+    v("save_freq", save_freq, "steps between checkpoints, the last step included; -1: none but when interrupted");
     v("max_actor_ckpt_to_keep", max_actor_ckpt_to_keep, "newest checkpoints kept; null: all");
     v("critic_warmup", critic_warmup, "first steps, in which the critic learns and the policy stays");
     v("test_freq", test_freq, "steps between validations, the last step included; -1: none");

@@ -1,5 +1,7 @@
 #include "config/verl_keys.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -92,20 +94,35 @@ std::string rename_key(std::string_view key) {
   return std::string(key);
 }
 
-std::string nearest_key(std::string_view key) {
-  std::string best;
+std::string nearest_of(std::string_view key, std::span<const std::string_view> known) {
+  std::string_view best;
   size_t least = std::numeric_limits<size_t>::max();
-  const auto consider = [&](std::string_view known) {
-    if (known.find('*') != std::string_view::npos) return;
-    if (const size_t score = unlikeness(key, known); score < least) {
-      least = score;
-      best = known;
-    }
-  };
-  for (const std::string& known : honoured_keys()) consider(known);
-  for (const AcceptedKey& row : accepted_keys()) consider(row.pattern);
-  for (const RefusedKey& row : refused_keys()) consider(row.pattern);
-  return best;
+  for (const std::string_view other : known) {
+    if (other.find('*') != std::string_view::npos) continue;
+    if (const size_t score = unlikeness(key, other); score < least) least = score, best = other;
+  }
+  return std::string(best);
+}
+
+std::string nearest_key(std::string_view key) {
+  std::vector<std::string_view> known(honoured_keys().begin(), honoured_keys().end());
+  for (const AcceptedKey& row : accepted_keys()) known.push_back(row.pattern);
+  for (const RefusedKey& row : refused_keys()) known.push_back(row.pattern);
+  return nearest_of(key, known);
+}
+
+std::vector<std::string> drop_foreign_trackers(Value& loggers) {
+  if (loggers.is_scalar() && !loggers.text.starts_with('['))
+    loggers = {.kind = Value::Kind::kList, .items = {loggers}, .origin = loggers.origin};
+  if (loggers.is_scalar()) loggers = parse_override_value(loggers.text, loggers.origin);
+  std::vector<std::string> notes;
+  std::erase_if(loggers.items, [&](const Value& item) {
+    if (std::ranges::find(foreign_trackers(), item.text) == foreign_trackers().end()) return false;
+    notes.push_back(fmt::format(
+        "trainer.logger: {} has no effect: metrics can go to console, file (JSON lines) and tensorboard", item.text));
+    return true;
+  });
+  return notes;
 }
 
 }  // namespace tandem

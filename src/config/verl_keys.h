@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/value.h"
 
@@ -42,6 +43,8 @@ std::span<const ChangedDefault> changed_defaults();
 
 // verl's metric trackers that trainer.logger may name without effect.
 std::span<const std::string_view> foreign_trackers();
+// Makes the value of trainer.logger a list without them, and a note of each.
+std::vector<std::string> drop_foreign_trackers(Value& loggers);
 
 enum class KeyClass : uint8_t { kHonoured, kAccepted, kRefused, kUnknown };
 struct KeyVerdict {
@@ -55,7 +58,9 @@ KeyVerdict classify_key(std::string_view key, const Value& value);
 // The key's present name.
 std::string rename_key(std::string_view key);
 
-// The known key that is most like `key`, which is not one.
+// The key of `known` that is most like `key`; patterns are passed over.
+std::string nearest_of(std::string_view key, std::span<const std::string_view> known);
+// The same among all of verl's and Tandem's.
 std::string nearest_key(std::string_view key);
 
 bool matches(std::string_view pattern, std::string_view key);

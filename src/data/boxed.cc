@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.h"
+
 namespace tandem {
 namespace {
 
@@ -29,12 +31,6 @@ std::string_view without_leading_blanks(std::string_view text) {
   return text;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n\f\v";
-  text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
-  return text.substr(0, text.find_last_not_of(kBlank) + 1);
-}
-
 }  // namespace
 
 std::optional<std::string> boxed_answer(std::string_view solution) {
@@ -49,7 +45,7 @@ std::optional<std::string> boxed_answer(std::string_view solution) {
       return std::string(content.substr(1, close - 1));
     }
     if (!unbraced && rest.starts_with(' ')) {
-      const auto line = trimmed(content.substr(0, std::min(content.find_first_of("$\n"), content.size())));
+      const auto line = stripped(content.substr(0, std::min(content.find_first_of("$\n"), content.size())));
       if (!line.empty()) unbraced = std::string(line);
     }
   }

@@ -5,24 +5,19 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "base/rng.h"
 
 namespace tandem {
 namespace {
 
-// FNV-1a over 64-bit words.
-uint64_t mix(uint64_t hash, uint64_t word) {
-  for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (word >> (8 * byte) & 0xFF)) * 0x100000001B3;
-  return hash;
-}
-
 uint64_t fingerprint_of(const PromptDataset& dataset, const LoaderOptions& options) {
-  uint64_t hash = 0xCBF29CE484222325;
-  for (const uint64_t word : {options.batch_size, options.seed}) hash = mix(hash, word);
-  for (const bool flag : {options.shuffle, options.drop_last}) hash = mix(hash, flag);
+  uint64_t hash = kFnvStart;
+  for (const uint64_t word : {options.batch_size, options.seed}) hash = fnv1a(hash, word);
+  for (const bool flag : {options.shuffle, options.drop_last}) hash = fnv1a(hash, uint64_t{flag});
   for (size_t i = 0; i < dataset.size(); ++i) {
-    hash = mix(hash, dataset[i]->id);
-    hash = mix(hash, dataset[i]->token_ids.size());
+    hash = fnv1a(hash, dataset[i]->id);
+    hash = fnv1a(hash, uint64_t{dataset[i]->token_ids.size()});
   }
   return hash == 0 ? 1 : hash;
 }

@@ -72,20 +72,31 @@ Inputs find_inputs(const PrepareOptions& options) {
   return inputs;
 }
 
+std::string prompt_text(const PromptRow& row) {
+  std::string text;
+  for (const Message& message : row.messages) text += message.role + '\0' + message.content + '\0';
+  return text;
+}
+
+// Unless `repeats` may stay, rows with an earlier one's prompt are dropped: held out, it would stand in both files.
 std::vector<PromptRow> read_rows(const DatasetReader& reader, const std::vector<fs::path>& files,
-                                 const std::string& split, std::vector<DroppedRow>* dropped) {
+                                 const std::string& split, bool repeats, std::vector<DroppedRow>* dropped) {
   std::vector<PromptRow> rows;
+  std::set<std::string> seen;
   const size_t dropped_before = dropped->size();
   int64_t index = 0;  // counts input rows, so that a dropped one does not shift the others
   for (const fs::path& file : files) {
     read_records(file, reader.columns, [&](nlohmann::json&& record, size_t row) {
       auto made = reader.row(record);
-      if (auto* usable = std::get_if<PromptRow>(&made)) {
+      auto* usable = std::get_if<PromptRow>(&made);
+      if (!usable) {
+        dropped->push_back({file, row, std::get<Unusable>(made).reason});
+      } else if (!repeats && !seen.insert(prompt_text(*usable)).second) {
+        dropped->push_back({file, row, "its prompt is an earlier row's"});
+      } else {
         usable->split = split;
         usable->index = index;
         rows.push_back(std::move(*usable));
-      } else {
-        dropped->push_back({file, row, std::get<Unusable>(made).reason});
       }
       ++index;
       return true;
@@ -96,18 +107,6 @@ std::vector<PromptRow> read_rows(const DatasetReader& reader, const std::vector<
                                                                          dropped->at(dropped_before).reason)
                                                            : "it is empty";
   throw DataError(fmt::format("{}: no row can be used as {}; {}", files.front().string(), reader.name, why));
-}
-
-// A prompt that comes again would stand in both files.
-void drop_repeated(std::vector<PromptRow>& rows, const fs::path& file, std::vector<DroppedRow>* dropped) {
-  std::set<std::string> seen;
-  std::erase_if(rows, [&](const PromptRow& row) {
-    std::string prompt;
-    for (const Message& message : row.messages) prompt += message.role + '\0' + message.content + '\0';
-    if (seen.insert(std::move(prompt)).second) return false;
-    dropped->push_back({file, static_cast<size_t>(row.index), "its prompt is an earlier row's"});
-    return true;
-  });
 }
 
 // Moves `held_out` of the rows to a test set; both keep the file's order.
@@ -180,20 +179,14 @@ PrepareReport prepare_dataset(std::string_view name, const PrepareOptions& optio
   }
   const Inputs inputs = find_inputs(options);
   std::vector<DroppedRow> dropped;
-  auto train = read_rows(*reader, inputs.train, "train", &dropped);
-  std::vector<PromptRow> test;
-  if (inputs.test.empty()) {
-    drop_repeated(train, inputs.train.front(), &dropped);
-    test = hold_out(train, options.held_out, options.seed);
-  } else {
-    test = read_rows(*reader, inputs.test, "test", &dropped);
-  }
+  const bool separate = !inputs.test.empty();
+  auto train = read_rows(*reader, inputs.train, "train", separate, &dropped);
+  const auto test = separate ? read_rows(*reader, inputs.test, "test", true, &dropped)
+                             : hold_out(train, options.held_out, options.seed);
   PrepareReport report = write_splits(options.local_save_dir, train, test);
   report.dropped = std::move(dropped);
   return report;
 }
-
-PrepareReport prepare_gsm8k(const PrepareOptions& options) { return prepare_dataset("gsm8k", options); }
 
 PrepareReport prepare_arithmetic(const ArithmeticOptions& options) {
   constexpr size_t kSums = 81;

@@ -35,24 +35,19 @@ struct PrepareOptions {
   uint64_t seed = 0;
 };
 
-// GSM8K, columns question and answer, as verl's examples/data_preprocess/gsm8k.py makes it: the question, a space and
-// the instruction; the number after the first "#### " of the answer without its commas; the raw question and answer in
-// extra_info. A row without such a number is dropped and reported.
-PrepareReport prepare_gsm8k(const PrepareOptions& options);
-
-// The data sets of prepare_dataset(), which work alike; a row that cannot be used is dropped with its reason:
-//   gsm8k      see above
+// The data sets of prepare_dataset(); a row that cannot be used is dropped with its reason:
+//   gsm8k      GSM8K: question and answer, as verl's examples/data_preprocess/gsm8k.py makes it: the question, a space
+//              and the instruction; the number after the first "#### " of the answer without its commas; the raw
+//              question and answer in extra_info
 //   math       MATH: problem, and answer or a solution with a boxed answer; data_source
 //              "DigitalLearningGmbH/MATH-lighteval"
 //   svamp      SVAMP: Body, Question, Answer; answered as GSM8K is ("#### 8")
 //   countdown  nums and target; answered in <answer> tags; the truth is {"target": .., "numbers": [..]} as JSON
-//   hh_rlhf    preferences: chosen and rejected as dialogues ("\n\nHuman: .."), as texts beside a prompt, as messages
-//   or
-//              in ShareGPT's form; columns chosen and rejected hold the last replies, chosen is the truth of style
-//              "model"
+//   hh_rlhf    preferences: chosen and rejected as dialogues ("\n\nHuman: .."), as texts beside a prompt, as
+//              messages or in ShareGPT's form; columns chosen and rejected hold the last replies, chosen is the truth
+//              of style "model"
 //   ultrachat  dialogues: data (texts in turn) or messages; prompt ends before the last reply, which is the truth of
-//   style
-//              "model"; the column messages holds the whole
+//              style "model"; the column messages holds the whole
 struct DatasetKind {
   std::string_view name, summary;
 };

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/text.h"
 #include "data/boxed.h"
+#include "data/row.h"
 
 namespace tandem {
 namespace {
@@ -18,17 +20,12 @@ using nlohmann::json;
 constexpr std::string_view kGsm8kInstruction = "Let's think step by step and output the final answer after \"####\".";
 constexpr std::string_view kMathInstruction = "Let's think step by step and output the final answer within \\boxed{}.";
 
-const json* find(const json& record, const char* key) {
-  const auto found = record.find(key);
-  return found == record.end() || found->is_null() ? nullptr : &*found;
-}
-
 std::optional<std::string> text(const json& record, const char* key) {
-  const json* value = find(record, key);
+  const json* value = find_value(record, key);
   return value && value->is_string() ? std::optional(value->get<std::string>()) : std::nullopt;
 }
 
-bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == text.npos; }
+bool is_blank(std::string_view text) { return stripped(text).empty(); }
 
 Unusable lacks(std::string_view column) { return {fmt::format("column '{}' is absent, empty or not text", column)}; }
 
@@ -91,7 +88,7 @@ RowOrReason svamp(const json& record) {
   const auto body = text(record, "Body"), question = text(record, "Question");
   if (!body) return lacks("Body");
   if (!question || is_blank(*question)) return lacks("Question");
-  const json* answer = find(record, "Answer");
+  const json* answer = find_value(record, "Answer");
   std::optional<std::string> truth = answer ? plain_number(*answer) : std::nullopt;
   if (answer && answer->is_string()) truth = answer->get<std::string>();
   if (!truth || is_blank(*truth)) return Unusable{"column 'Answer' is absent or no number"};
@@ -101,9 +98,9 @@ RowOrReason svamp(const json& record) {
 }
 
 RowOrReason countdown(const json& record) {
-  const json* numbers = find(record, "nums");
-  if (!numbers) numbers = find(record, "numbers");
-  const json* target = find(record, "target");
+  const json* numbers = find_value(record, "nums");
+  if (!numbers) numbers = find_value(record, "numbers");
+  const json* target = find_value(record, "target");
   const auto whole = [](const json& value) { return value.is_number_integer(); };
   if (!numbers || !numbers->is_array() || numbers->empty() || !std::all_of(numbers->begin(), numbers->end(), whole))
     return Unusable{"column 'nums' is absent or no list of whole numbers"};
@@ -125,11 +122,6 @@ RowOrReason countdown(const json& record) {
 
 using Conversation = std::vector<Message>;
 
-std::string_view without_blanks(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
-}
-
 // "\n\nHuman: ...\n\nAssistant: ...": whichever marker comes next begins a turn.
 Conversation parse_dialogue(std::string_view text) {
   constexpr std::string_view kHuman = "\n\nHuman:", kAssistant = "\n\nAssistant:";
@@ -140,7 +132,7 @@ Conversation parse_dialogue(std::string_view text) {
     const size_t begin = at + (human ? kHuman : kAssistant).size();
     at = std::min(text.find(kHuman, begin), text.find(kAssistant, begin));
     const std::string_view turn = text.substr(begin, at == text.npos ? text.npos : at - begin);
-    turns.push_back({human ? "user" : "assistant", std::string(without_blanks(turn))});
+    turns.push_back({human ? "user" : "assistant", std::string(stripped(turn))});
   }
   return turns;
 }
@@ -186,8 +178,8 @@ std::string flaw(const Conversation& turns) {
       return fmt::format("a turn is by '{}'", turns[i].role.substr(0, 40));
     if (i > 0 && turns[i].role == turns[i - 1].role) return "two turns by the same speaker follow each other";
   }
-  const bool begins = !turns.empty() && (turns[0].role == "user" || (turns.size() > 1 && turns[0].role == "system"));
-  return begins ? "" : "it does not begin with the user";
+  const size_t first = !turns.empty() && turns[0].role == "system" ? 1 : 0;
+  return turns.size() > first && turns[first].role == "user" ? "" : "it does not begin with the user";
 }
 
 bool same(const Message& a, const Message& b) { return a.role == b.role && a.content == b.content; }
@@ -198,7 +190,7 @@ std::optional<Conversation> whole_dialogue(const json& reply, const Conversation
   if (reply.is_string()) {
     const std::string words = reply.get<std::string>();
     turns = parse_dialogue(words);
-    if (turns.empty()) turns = {{"assistant", std::string(without_blanks(words))}};
+    if (turns.empty()) turns = {{"assistant", std::string(stripped(words))}};
   } else if (auto messages = parse_messages(reply)) {
     turns = std::move(*messages);
   } else {
@@ -211,7 +203,7 @@ std::optional<Conversation> whole_dialogue(const json& reply, const Conversation
 
 Conversation stated_prompt(const json& record) {
   for (const char* key : {"conversations", "prompt"}) {
-    const json* value = find(record, key);
+    const json* value = find_value(record, key);
     if (!value) continue;
     if (value->is_string()) {
       Conversation turns = parse_dialogue(value->get<std::string>());
@@ -224,7 +216,7 @@ Conversation stated_prompt(const json& record) {
 }
 
 RowOrReason hh_rlhf(const json& record) {
-  const json *chosen = find(record, "chosen"), *rejected = find(record, "rejected");
+  const json *chosen = find_value(record, "chosen"), *rejected = find_value(record, "rejected");
   if (!chosen || !rejected) return Unusable{"columns 'chosen' and 'rejected' are not both there"};
   const Conversation prompt = stated_prompt(record);
   const auto good = whole_dialogue(*chosen, prompt), bad = whole_dialogue(*rejected, prompt);
@@ -248,7 +240,7 @@ RowOrReason hh_rlhf(const json& record) {
 }
 
 RowOrReason ultrachat(const json& record) {
-  const json *messages = find(record, "messages"), *data = find(record, "data");
+  const json *messages = find_value(record, "messages"), *data = find_value(record, "data");
   if (!messages && !data) return Unusable{"columns 'messages' and 'data' are both absent"};
   const auto turns = messages ? parse_messages(*messages) : parse_turns(*data);
   if (!turns) return Unusable{"its dialogue is neither messages nor texts in turn"};

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "data/table.h"
 #include "data/types.h"
@@ -16,6 +17,9 @@ struct RowSchema {
 
   Columns columns() const;
 };
+
+// What stands at `key`; null where it is absent or null. `object` must be an object.
+const nlohmann::json* find_value(const nlohmann::json& object, std::string_view key);
 
 // A column that holds a list of {role, content}. DataError as parse_row().
 std::vector<Message> parse_messages(const nlohmann::json& record, const std::string& column);

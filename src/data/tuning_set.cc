@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "base/log.h"
 #include "data/parallel_rows.h"
 #include "data/row.h"
@@ -23,19 +24,14 @@ struct RawRow {
   size_t file = 0, row = 0;
 };
 
-const json* find(const json& record, const std::string& column) {
-  const auto found = record.find(column);
-  return found == record.end() || found->is_null() ? nullptr : &*found;
-}
-
 std::vector<Message> prompt_of(const json& record, const std::string& column) {
-  const json* value = find(record, column);
+  const json* value = find_value(record, column);
   if (value && value->is_string()) return {{"user", value->get<std::string>()}};
   return parse_messages(record, column);
 }
 
 std::string reply_of(const json& record, const std::string& column, const char* key) {
-  const json* value = find(record, column);
+  const json* value = find_value(record, column);
   if (!value) throw DataError(fmt::format("column '{}' is absent or null; name the column by {}", column, key));
   if (!value->is_string())
     throw DataError(fmt::format("column '{}' is {}; it must be the text of the reply", column, value->type_name()));
@@ -49,15 +45,15 @@ std::vector<Message> answered(std::vector<Message> prompt, std::string reply) {
 }
 
 std::vector<std::vector<Message>> parse(const json& record, const TuningSetOptions& o) {
-  if (const json* tools = find(record, "tools"); tools && !tools->empty())
+  if (const json* tools = find_value(record, "tools"); tools && !tools->empty())
     throw DataError("column 'tools' is set; tools are not supported, remove the column");
   if (o.pairs) {
     const std::vector<Message> prompt = prompt_of(record, o.prompt_key);
     return {answered(prompt, reply_of(record, o.chosen_key, "data.chosen_key")),
             answered(prompt, reply_of(record, o.rejected_key, "data.rejected_key"))};
   }
-  if (find(record, o.messages_key)) return {parse_messages(record, o.messages_key)};
-  if (!find(record, o.prompt_key))
+  if (find_value(record, o.messages_key)) return {parse_messages(record, o.messages_key)};
+  if (!find_value(record, o.prompt_key))
     throw DataError(
         fmt::format("columns '{}' and '{}' are both absent or null; name the column of conversations by "
                     "data.messages_key, or those of prompt and reply by data.prompt_key and "
@@ -105,23 +101,28 @@ void truncate(MaskedChat& chat, const TuningSetOptions& o) {
   cut(chat.ids), cut(chat.mask);
 }
 
-// The row's samples; nothing where truncation left nothing to learn.
-std::vector<TrajectoryPtr> make_row(const RawRow& raw, const TuningSetOptions& o, const EncodeConversation& encode) {
+// What truncation left of a row.
+struct MadeRow {
+  std::vector<TrajectoryPtr> samples;  // none: dropped
+  bool lost_end = false;               // dropped since the end of a reply is gone
+};
+
+MadeRow make_row(const RawRow& raw, const TuningSetOptions& o, const EncodeConversation& encode) {
   std::vector<MaskedChat> chats;
   for (const auto& conversation : raw.conversations) {
-    MaskedChat& chat = chats.emplace_back(encode(conversation));
+    MaskedChat& chat = chats.emplace_back(encode(conversation, o.pairs ? conversation.size() - 1 : 0));
     if (std::ranges::count(chat.mask, 1) == 0) throw DataError("it has no message of the assistant to learn");
-    if (o.pairs) keep_last_reply(chat);
+    if (o.pairs) end_with_reply(chat);
+    if (o.pairs && o.truncation == Truncation::kRight && chat.ids.size() > o.max_length) return {{}, true};
     truncate(chat, o);
     if (std::ranges::count(chat.mask, 1) == 0 || chat.ids.size() < 2) return {};
   }
   if (!o.pairs) {
     auto sample = make_sample(std::move(chats[0]));
-    return sample ? std::vector<TrajectoryPtr>{sample} : std::vector<TrajectoryPtr>{};
+    return sample ? MadeRow{{sample}} : MadeRow{};
   }
   auto [chosen, rejected] = make_pair_of(std::move(chats[0]), std::move(chats[1]));
-  if (!chosen || !rejected) return {};
-  return {chosen, rejected};
+  return chosen && rejected ? MadeRow{{chosen, rejected}} : MadeRow{};
 }
 
 }  // namespace
@@ -151,18 +152,16 @@ std::pair<TrajectoryPtr, TrajectoryPtr> make_pair_of(MaskedChat chosen, MaskedCh
   return {first, make_sample(std::move(rejected), first ? first->prompt : nullptr)};
 }
 
-void keep_last_reply(MaskedChat& chat) {
+void end_with_reply(MaskedChat& chat) {
   const auto end = chat.mask.rend() - std::find(chat.mask.rbegin(), chat.mask.rend(), 1);
   chat.ids.resize(static_cast<size_t>(end));
   chat.mask.resize(static_cast<size_t>(end));
-  const auto begin = chat.mask.rend() - std::find(chat.mask.rbegin(), chat.mask.rend(), 0);
-  std::fill(chat.mask.begin(), chat.mask.begin() + begin, 0);
 }
 
 TuningSet::TuningSet(const TuningSetOptions& options, const EncodeConversation& encode)
     : samples_per_row_(options.pairs ? 2 : 1) {
   const std::vector<RawRow> raw = read_rows(options);
-  std::vector<std::vector<TrajectoryPtr>> rows(raw.size());
+  std::vector<MadeRow> rows(raw.size());
   parallel_rows(raw.size(), options.num_threads, [&](size_t i) {
     try {
       rows[i] = make_row(raw[i], options, encode);
@@ -170,15 +169,22 @@ TuningSet::TuningSet(const TuningSetOptions& options, const EncodeConversation& 
       throw DataError(fmt::format("{} row {}: {}", options.files[raw[i].file].string(), raw[i].row, error.what()));
     }
   });
-  for (auto& row : rows) {
-    num_dropped_ += row.empty() ? 1 : 0;
-    samples_.insert(samples_.end(), row.begin(), row.end());
+  size_t lost_end = 0, nothing_left = 0;
+  for (const MadeRow& row : rows) {
+    if (row.samples.empty()) ++(row.lost_end ? lost_end : nothing_left);
+    samples_.insert(samples_.end(), row.samples.begin(), row.samples.end());
   }
+  num_dropped_ = lost_end + nothing_left;
   const std::string files =
       fmt::format("{}{}", options.files.front().string(), options.files.size() > 1 ? " and its fellow files" : "");
-  if (num_dropped_ > 0)
+  if (nothing_left > 0)
     log_warn(fmt::format("{}: {} of {} rows dropped: data.max_length={} leaves none of their tokens to learn", files,
-                         num_dropped_, raw.size(), options.max_length));
+                         nothing_left, raw.size(), options.max_length));
+  if (lost_end > 0)
+    log_warn(
+        fmt::format("{}: {} of {} rows dropped: data.truncation=right at data.max_length={} takes the end of a "
+                    "reply, where it is scored; use left, or raise it",
+                    files, lost_end, raw.size(), options.max_length));
   if (samples_.empty()) throw DataError(fmt::format("dataset empty: {} holds no row to learn from", files));
 }
 
@@ -197,8 +203,8 @@ size_t TuningSet::longest() const {
 }
 
 uint64_t TuningSet::fingerprint() const {
-  uint64_t hash = 0xCBF29CE484222325;  // FNV-1a over tokens
-  const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 0x100000001B3; };
+  uint64_t hash = kFnvStart;
+  const auto mix = [&](uint64_t word) { hash = fnv1a(hash, word); };
   for (const TrajectoryPtr& sample : samples_) {
     mix(sample->prompt->token_ids.size());
     for (const TokenId id : sample->prompt->token_ids) mix(static_cast<uint64_t>(id));

@@ -28,8 +28,8 @@ struct TuningSetOptions {
   size_t num_threads = 0;  // for tokenising; 0: one a core, at most 8
 };
 
-// Called from several threads at once.
-using EncodeConversation = std::function<MaskedChat(const std::vector<Message>&)>;
+// Marks the assistant's tokens in the messages from `first` on. Called from several threads at once.
+using EncodeConversation = std::function<MaskedChat(const std::vector<Message>&, size_t first)>;
 
 // A conversation is kept as prompt (all before the first token that is learnt) and response (the rest, its mask 0 where
 // it is not the assistant's); a pair as two of them, chosen then rejected, which share their prompt and end with the
@@ -44,9 +44,10 @@ class TuningSet {
   // The samples of these rows, in the given order.
   std::vector<TrajectoryPtr> take(const std::vector<size_t>& rows) const;
   const std::vector<TrajectoryPtr>& all() const { return samples_; }
-  size_t num_dropped() const { return num_dropped_; }  // rows of which truncation left nothing to learn
-  size_t longest() const;                              // tokens of the longest sample, prompt included
-  uint64_t fingerprint() const;                        // of every token
+  // Rows dropped by truncation: nothing to learn was left, or the end of a pair's reply, where it is scored, was not.
+  size_t num_dropped() const { return num_dropped_; }
+  size_t longest() const;        // tokens of the longest sample, prompt included
+  uint64_t fingerprint() const;  // of every token, computed anew
 
  private:
   std::vector<TrajectoryPtr> samples_;
@@ -58,7 +59,7 @@ class TuningSet {
 TrajectoryPtr make_sample(MaskedChat chat, PromptPtr shared = nullptr);
 // The two replies to one prompt, each cut after its last token.
 std::pair<TrajectoryPtr, TrajectoryPtr> make_pair_of(MaskedChat chosen, MaskedChat rejected);
-// Keeps the reply that ends the conversation: its tokens are the only ones marked, and the last ones.
-void keep_last_reply(MaskedChat& chat);
+// Drops what the template wrote after the last marked token.
+void end_with_reply(MaskedChat& chat);
 
 }  // namespace tandem

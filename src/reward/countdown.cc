@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "reward/rational.h"
 #include "reward/rules.h"
 #include "reward/text.h"

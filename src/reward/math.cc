@@ -1,3 +1,4 @@
+#include "base/text.h"
 #include "reward/latex.h"
 #include "reward/math_answer.h"
 #include "reward/rules.h"

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/text.h"
 #include "data/boxed.h"
 #include "reward/text.h"
 

@@ -4,10 +4,10 @@
 #include <complex>
 #include <functional>
 
+#include "base/fnv.h"
 #include "base/rng.h"
 #include "reward/math_formula_node.h"
 #include "reward/rational.h"
-#include "reward/text.h"
 
 namespace tandem {
 namespace {
@@ -22,11 +22,7 @@ constexpr size_t kNumPoints = 5;
 constexpr int64_t kMostFactorial = 200;
 constexpr Real kTolerance = 1e-10L, kNothing = 1e-14L;
 
-uint64_t letter_seed(const std::string& name) {
-  uint64_t seed = 14695981039346656037ULL;  // FNV-1a
-  for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return seed;
-}
+uint64_t letter_seed(const std::string& name) { return fnv1a(kFnvStart, name); }
 
 // Small exact values of constant parts: what exponents, factorials and degrees must be.
 class Constants {
@@ -279,9 +275,11 @@ class Values {
 
 bool is_finite(Complex z) { return std::isfinite(z.real()) && std::isfinite(z.imag()); }
 
+// An exact zero has no size that rounding could be measured by: what is left of a sum that vanishes is near it.
 bool close(Complex a, Complex b) {
   const Real size = std::max(std::abs(a), std::abs(b));
-  return size < kNothing || std::abs(a - b) <= kTolerance * size;
+  if (a == Complex(0) || b == Complex(0)) return size < kNothing;
+  return std::abs(a - b) <= kTolerance * size;
 }
 
 // Both formulas at every point; `agree` sees the values of one point. False as soon as it is, or when too few points

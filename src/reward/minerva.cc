@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "base/text.h"
 #include "reward/rules.h"
 #include "reward/text.h"
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/log.h"
 
 namespace tandem {
@@ -9,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A wait worth a word: this long, and this share of the time since the last scores.
+// A wait worth a word: this long, and this share of the time since the last report.
 constexpr double kStallSeconds = 1.0, kStallShare = 0.1;
 constexpr std::chrono::minutes kQuietAfterWarning{1};
 
@@ -57,27 +59,30 @@ ScoredBatch RewardWorker::score(const RolloutBatch& batch) {
     sample.reward = sample.score + overlong_penalty(overlong_, sample.response_length);
     scored.extras.push_back(result.extra);
   }
-  report(seconds_between(begin, Clock::now()));
+  waited_ += seconds_between(begin, Clock::now());
+  forget_unasked();
   return scored;
 }
 
-void RewardWorker::report(double waited) {
+void RewardWorker::forget_unasked() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(pending_, [](const auto& entry) { return entry.second.trajectory.expired(); });
+}
+
+Metrics RewardWorker::take_report() {
   const auto now = Clock::now();
-  const double since_last = seconds_between(last_end_, now);
-  last_end_ = now;
-  report_ = function_->take_metrics();
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(pending_, [](const auto& entry) { return entry.second.trajectory.expired(); });
-  }
-  if (waited < kStallSeconds || waited < kStallShare * since_last) return;
-  if (last_warning_ && now - *last_warning_ < kQuietAfterWarning) return;
+  const double since_last = seconds_between(std::exchange(last_report_, now), now);
+  const double waited = std::exchange(waited_, 0);
+  Metrics report = function_->take_metrics();
+  if (waited < kStallSeconds || waited < kStallShare * since_last) return report;
+  if (last_warning_ && now - *last_warning_ < kQuietAfterWarning) return report;
   last_warning_ = now;
-  const auto p95 = report_.get("reward_server/latency_s/p95");
+  const auto p95 = report.get("reward_server/latency_s/p95");
   log_warn(
       fmt::format("the step waited {:.1f} s for rewards, {:.0f} % of its time{}: give the reward function more "
                   "workers, or the reward server more replicas or reward.reward_model.max_concurrent",
                   waited, 100 * waited / since_last, p95 ? fmt::format(" (p95 of a request {:.2f} s)", *p95) : ""));
+  return report;
 }
 
 }  // namespace tandem

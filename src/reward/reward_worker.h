@@ -34,8 +34,9 @@ class RewardWorker {
   // Sets score and reward of each sample. DataError as RewardFunction::score.
   ScoredBatch score(const RolloutBatch& batch);
 
-  // What the reward function measured of itself up to the end of the last score().
-  const Metrics& last_report() const { return report_; }
+  // What the reward function measured of itself since the last call: once a step, after its last score(). Warns when
+  // the scores since then were long waited for.
+  Metrics take_report();
 
  private:
   struct Pending {
@@ -45,7 +46,7 @@ class RewardWorker {
 
   std::future<RewardResult> start(const Trajectory& trajectory);
   std::future<RewardResult> take(const TrajectoryPtr& trajectory);
-  void report(double waited);
+  void forget_unasked();
 
   std::unique_ptr<RewardFunction> function_;
   std::shared_ptr<const TrajectoryStore> store_;
@@ -53,8 +54,8 @@ class RewardWorker {
   OverlongOptions overlong_;
   std::mutex mutex_;
   std::map<const Trajectory*, Pending> pending_;
-  Metrics report_;
-  std::chrono::steady_clock::time_point last_end_ = std::chrono::steady_clock::now();
+  double waited_ = 0;  // seconds, since the last report
+  std::chrono::steady_clock::time_point last_report_ = std::chrono::steady_clock::now();
   std::optional<std::chrono::steady_clock::time_point> last_warning_;
 };
 

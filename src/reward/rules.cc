@@ -6,7 +6,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "reward/text.h"
+#include "base/text.h"
 
 namespace tandem {
 namespace {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "reward/text.h"
+#include "base/text.h"
 
 namespace tandem {
 namespace {

@@ -2,12 +2,6 @@
 
 namespace tandem {
 
-std::string_view stripped(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kWhiteSpace);
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(kWhiteSpace) - begin + 1);
-}
-
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
   std::string result;
   size_t begin = 0;

@@ -6,12 +6,9 @@
 
 namespace tandem {
 
-constexpr std::string_view kWhiteSpace = " \t\r\n\f\v";
-
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-std::string_view stripped(std::string_view text);  // without white space around it
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to);  // `from` is not empty
 size_t count_of(std::string_view text, std::string_view part);
 

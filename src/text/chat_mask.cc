@@ -16,7 +16,7 @@ bool begins_with(const Ids& whole, const Ids& part) {
 }  // namespace
 
 MaskedChat encode_masked(const ChatTemplate& chat, const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
-                         const std::string& kwargs, std::span<const int32_t> end_ids) {
+                         const std::string& kwargs, std::span<const int32_t> end_ids, size_t first) {
   ChatOptions open, closed;
   open.kwargs = closed.kwargs = kwargs;
   closed.add_generation_prompt = false;
@@ -24,7 +24,7 @@ MaskedChat encode_masked(const ChatTemplate& chat, const Tokenizer& tokenizer, s
   out.ids = chat.encode_chat(tokenizer, messages, closed);
   out.mask.assign(out.ids.size(), 0);
   const auto is_end = [&](int32_t id) { return std::ranges::find(end_ids, id) != end_ids.end(); };
-  for (size_t i = 0; i < messages.size(); ++i) {
+  for (size_t i = first; i < messages.size(); ++i) {
     if (messages[i].role != "assistant") continue;
     const auto refuse = [&](const std::string& why) {
       throw DataError("message " + std::to_string(i) + " (assistant): " + why);
@@ -34,8 +34,7 @@ MaskedChat encode_masked(const ChatTemplate& chat, const Tokenizer& tokenizer, s
     if (!begins_with(out.ids, before))
       refuse(
           "the chat template renders what comes before it otherwise alone than in the whole conversation, so its "
-          "tokens "
-          "cannot be told from the others; train on single turns, or use another template");
+          "tokens cannot be told from the others; train on single turns, or use another template");
     const auto begin = out.ids.begin() + static_cast<std::ptrdiff_t>(before.size());
     auto end = std::find_if(begin, out.ids.end(), is_end);
     if (end != out.ids.end()) {

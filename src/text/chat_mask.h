@@ -19,8 +19,8 @@ struct MaskedChat {
 // where those tokens are not the first ones of the whole, so that the model would learn from another context than the
 // one it answers in. It ends with the end-of-text id (one of `end_ids`) that closes it, which is learnt too; what the
 // template writes after that is not the assistant's. Without such an id it ends where the rendering up to this message
-// does. `kwargs` as in ChatOptions.
+// does. Of messages before `first` nothing is marked, nor asked: they are context. `kwargs` as in ChatOptions.
 MaskedChat encode_masked(const ChatTemplate& chat, const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
-                         const std::string& kwargs, std::span<const int32_t> end_ids);
+                         const std::string& kwargs, std::span<const int32_t> end_ids, size_t first = 0);
 
 }  // namespace tandem

@@ -68,6 +68,21 @@ TEST(LoadTuning, RefusesNamingTheKey) {
   EXPECT_THROW(load_tuning_config({}, Words{"model.path=m"}), ConfigError);
 }
 
+TEST(LoadTuning, TrackersElsewhereAreDroppedHoweverTheyAreWritten) {
+  for (const char* word : {"trainer.logger=wandb", "trainer.logger=[wandb]", "trainer.logger='[wandb]'"}) {
+    EXPECT_EQ(load({word}).trainer.logger, Words{}) << word;
+    EXPECT_EQ(load_config({}, Words{"actor_rollout_ref.model.path=m", word}).trainer.logger, Words{}) << word;
+  }
+  EXPECT_EQ(load({"trainer.logger=console"}).trainer.logger, Words{"console"});
+  EXPECT_NE(refusal({"trainer.logger=papyrus"}).find("one of console, file, tensorboard"), std::string::npos);
+}
+
+TEST(LoadTuning, PrintingNeedsNeitherModelNorData) {
+  const TuningConfig config = load_tuning_config({}, {}, Purpose::kPrint);
+  EXPECT_TRUE(config.model.path.empty());
+  EXPECT_THROW(load_tuning_config({}, Words{"optim.lr=-1"}, Purpose::kPrint), ConfigError);
+}
+
 TEST(LoadTuning, WhatIsPrintedLoadsToTheSameConfiguration) {
   const TuningConfig config = load({"data.seed=5", "optim.lr=3.3e-7", "data.val_files=[v.jsonl]"});
   const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "load_tuning_test.yaml";

@@ -40,7 +40,7 @@ TEST(PrepareGsm8k, WritesWhatVerlWrites) {
       << json{{"question", "Two?"}, {"answer", "#### x then #### 7 then #### 8"}} << '\n';
   std::ofstream(folder / "gsm8k_test.jsonl") << json{{"question", "Q"}, {"answer", "#### 3"}} << '\n';
   std::ofstream(folder / "train_socratic.jsonl") << "{}\n";
-  const auto report = prepare_gsm8k({.local_dataset_path = folder, .local_save_dir = folder / "out"});
+  const auto report = prepare_dataset("gsm8k", {.local_dataset_path = folder, .local_save_dir = folder / "out"});
   EXPECT_EQ(report.train_rows, 2u);
   EXPECT_EQ(report.test_rows, 1u);
   ASSERT_EQ(report.dropped.size(), 1u);
@@ -65,7 +65,7 @@ TEST(PrepareGsm8k, FindsShardsInMain) {
   std::filesystem::create_directories(folder / "main");
   for (const char* name : {"train-00001-of-00002.jsonl", "train-00000-of-00002.jsonl", "test-00000-of-00001.jsonl"})
     std::ofstream(folder / "main" / name) << json{{"question", name}, {"answer", "#### 1"}} << '\n';
-  prepare_gsm8k({.local_dataset_path = folder, .local_save_dir = folder});
+  prepare_dataset("gsm8k", {.local_dataset_path = folder, .local_save_dir = folder});
   const auto rows = load(folder / "train.parquet");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0]["extra_info"]["question"], "train-00000-of-00002.jsonl");
@@ -74,14 +74,16 @@ TEST(PrepareGsm8k, FindsShardsInMain) {
 
 TEST(PrepareGsm8k, SaysWhatIsMissing) {
   const auto folder = fresh_folder("missing");
-  expect_error<IoError>([&] { prepare_gsm8k({.local_dataset_path = folder, .local_save_dir = folder}); }, {"*train*"});
-  expect_error<ConfigError>([&] { prepare_gsm8k({.local_save_dir = folder}); }, {"train"});
+  expect_error<IoError>([&] { prepare_dataset("gsm8k", {.local_dataset_path = folder, .local_save_dir = folder}); },
+                        {"*train*"});
+  expect_error<ConfigError>([&] { prepare_dataset("gsm8k", {.local_save_dir = folder}); }, {"train"});
   std::ofstream(folder / "train.jsonl") << json{{"problem", "x"}, {"answer", "#### 1"}} << '\n';
   std::ofstream(folder / "test.jsonl") << json{{"question", "x"}, {"answer", "#### 1"}} << '\n';
-  expect_error<DataError>([&] { prepare_gsm8k({.local_dataset_path = folder, .local_save_dir = folder}); },
+  expect_error<DataError>([&] { prepare_dataset("gsm8k", {.local_dataset_path = folder, .local_save_dir = folder}); },
                           {"train.jsonl", "row 0", "'question'"});
   std::ofstream(folder / "train2.jsonl") << "{}\n";
-  expect_error<IoError>([&] { prepare_gsm8k({.local_dataset_path = folder, .local_save_dir = folder}); }, {"several"});
+  expect_error<IoError>([&] { prepare_dataset("gsm8k", {.local_dataset_path = folder, .local_save_dir = folder}); },
+                        {"several"});
 }
 
 // Rows as JSON lines, made into a data set with one row held out; both files' rows in the order of their index.
@@ -132,6 +134,20 @@ TEST(PrepareDataset, Math) {
   EXPECT_EQ(made.rows[1]["reward_model"]["ground_truth"], "x^2");
   EXPECT_FALSE(made.rows[0].contains("chosen"));
   EXPECT_FALSE(made.rows[0].contains("messages"));
+}
+
+TEST(PrepareDataset, ARepeatedRowIsNamedWhereItStands) {
+  const auto folder = fresh_folder("repeats");
+  const auto second = folder / "train-00001-of-00002.jsonl";
+  const auto row = [](const char* problem) { return json{{"problem", problem}, {"answer", "1"}}; };
+  std::ofstream(folder / "train-00000-of-00002.jsonl") << row("P0") << '\n' << row("P1") << '\n' << row("P2") << '\n';
+  std::ofstream(second) << row("P3") << '\n' << row("P1") << '\n';
+  const auto report =
+      prepare_dataset("math", {.local_dataset_path = folder, .local_save_dir = folder / "out", .held_out = 1});
+  EXPECT_EQ(report.train_rows + report.test_rows, 4u);
+  ASSERT_EQ(report.dropped.size(), 1u);
+  EXPECT_EQ(report.dropped[0].file, second);
+  EXPECT_EQ(report.dropped[0].row, 1u);
 }
 
 TEST(PrepareDataset, Svamp) {
@@ -197,18 +213,22 @@ TEST(PrepareDataset, PreferencesInFourForms) {
 }
 
 TEST(PrepareDataset, Dialogues) {
-  const auto made = prepared("ultrachat", {{{"data", {"Hi", "Hello", "Bye", "See you"}}},
-                                           {{"data", "Tell me."}},
-                                           {{"messages",
-                                             {{{"role", "system"}, {"content", "S"}},
-                                              {{"role", "user"}, {"content", "U"}},
-                                              {{"role", "assistant"}, {"content", "A"}}}}},
-                                           {{"data", {"Hi", ""}}},
-                                           {{"messages", {{{"role", "assistant"}, {"content", "A"}}}}},
-                                           {{"data", 3}}});
+  const auto made =
+      prepared("ultrachat",
+               {{{"data", {"Hi", "Hello", "Bye", "See you"}}},
+                {{"data", "Tell me."}},
+                {{"messages",
+                  {{{"role", "system"}, {"content", "S"}},
+                   {{"role", "user"}, {"content", "U"}},
+                   {{"role", "assistant"}, {"content", "A"}}}}},
+                {{"data", {"Hi", ""}}},
+                {{"messages", {{{"role", "assistant"}, {"content", "A"}}}}},
+                {{"data", 3}},
+                {{"messages", {{{"role", "system"}, {"content", "S"}}, {{"role", "assistant"}, {"content", "A"}}}}}});
   EXPECT_EQ(dropped(made), (Drops{{3, "a turn is empty"},
                                   {4, "it does not begin with the user"},
-                                  {5, "its dialogue is neither messages nor texts in turn"}}));
+                                  {5, "its dialogue is neither messages nor texts in turn"},
+                                  {6, "it does not begin with the user"}}));
   ASSERT_EQ(made.rows.size(), 3u);
   EXPECT_EQ(made.rows[0]["prompt"].size(), 3u);
   EXPECT_EQ(made.rows[0]["messages"].size(), 4u);

@@ -15,13 +15,14 @@ namespace fs = std::filesystem;
 using Ids = std::vector<TokenId>;
 
 // A token a character: the role's first letter, the content, and "." to end the turn; the assistant's content and "."
-// are learnt.
-MaskedChat by_character(const std::vector<Message>& messages) {
+// are learnt, but for those of messages before `first`.
+MaskedChat by_character(const std::vector<Message>& messages, size_t first) {
   MaskedChat chat;
-  for (const Message& m : messages) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Message& m = messages[i];
     for (const char c : m.role.substr(0, 1) + m.content + ".") {
       chat.ids.push_back(c);
-      chat.mask.push_back(m.role == "assistant");
+      chat.mask.push_back(m.role == "assistant" && i >= first);
     }
     chat.mask[chat.ids.size() - m.content.size() - 2] = 0;
   }
@@ -107,6 +108,28 @@ TEST_F(Tuning, Truncation) {
   EXPECT_EQ(text(left.all()[0]->prompt->token_ids) + "|" + text(left.all()[0]->response_ids), ".a|xyz.");
   // Nothing predicts the first token, so it is prompt.
   EXPECT_EQ(text(left.all()[1]->prompt->token_ids) + "|" + text(left.all()[1]->response_ids), "v|wxyz.");
+}
+
+// A pair is scored at the ends of its replies.
+TEST_F(Tuning, APairKeepsTheEndsOfItsReplies) {
+  TuningSetOptions options;
+  options.pairs = true;
+  options.max_length = 6;
+  const std::vector<std::string> rows = {R"({"prompt": "p", "chosen": "x", "rejected": "y"})",
+                                         R"({"prompt": "p", "chosen": "x", "rejected": "vwxyz"})"};
+  options.truncation = Truncation::kRight;
+  testing::internal::CaptureStderr();
+  const TuningSet right = load(rows, options);
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(right.size(), 1u);
+  EXPECT_EQ(right.num_dropped(), 1u);
+  EXPECT_NE(told.find("1 of 2 rows dropped: data.truncation=right"), std::string::npos) << told;
+  EXPECT_EQ(text(right.all()[1]->response_ids), "y.");
+  options.truncation = Truncation::kLeft;
+  const TuningSet left = load(rows, options);
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(text(left.all()[2]->prompt->token_ids) + "|" + text(left.all()[2]->response_ids), "up.a|x.");
+  EXPECT_EQ(text(left.all()[3]->prompt->token_ids) + "|" + text(left.all()[3]->response_ids), "v|wxyz.");
 }
 
 TEST_F(Tuning, RefusesNamingRowAndColumn) {

@@ -1,9 +1,12 @@
 """What the scripts that drive the built program share: x.py PROGRAM ... Standard library only."""
+import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 PROGRAM = os.path.abspath(sys.argv[1])
 REWARD = """
@@ -29,6 +32,39 @@ def expect(condition, what, text=""):
 def start(*words):
     env = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="2")
     return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+
+
+def wait_for_a_step(process, metrics):
+    deadline = time.monotonic() + 60
+    while len(lines(metrics)) < 1:
+        expect(process.poll() is None and time.monotonic() < deadline, "the run to interrupt did not get going")
+        time.sleep(0.02)
+
+
+def interrupted_between_steps(words, metrics):
+    """Ctrl-C when a step is in `metrics` and the run has last asked for signals before: what it prints next waits for a
+    full pipe until the signal is there. Returns the exit code."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, 1031, 4096)  # F_SETPIPE_SZ
+    os.set_blocking(writing, False)
+    try:
+        while True:
+            os.write(writing, b"\n" * 512)
+    except BlockingIOError:
+        os.set_blocking(writing, True)
+    env = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="2")
+    process = subprocess.Popen([PROGRAM, *words], stdout=writing, stderr=subprocess.PIPE, text=True, env=env)
+    os.close(writing)
+    wait_for_a_step(process, metrics)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    while "ending after this step" not in process.stderr.readline():
+        expect(process.poll() is None, "Ctrl-C went unheard")
+    time.sleep(0.1)
+    with open(reading, "rb") as out:
+        out.read()
+    process.communicate(timeout=60)
+    return process.returncode
 
 
 def run(*words, code=0):

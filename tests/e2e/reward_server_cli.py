@@ -59,13 +59,14 @@ def main():
     write_model("model")
     subprocess.run([PROGRAM, "data", "arithmetic", "--out", "data"], check=True, stdout=subprocess.DEVNULL)
     server, line, origin = start_server()
-    code, output = train("scored", f"{origin}/length/classify")
+    code, output = train("scored", f"{origin}/length/classify", "data.val_files=data/test.parquet",
+                         "trainer.test_freq=1", "trainer.val_before_train=False")
     expect(code == 0, "training with a reward server", output)
     with open("scored/metrics.jsonl", encoding="utf-8") as file:
         metrics = [json.loads(text) for text in file]
     expect(len(metrics) == STEPS, "a line a step", output)
     for step in metrics:
-        expect(step["reward_server/requests"] == 16, "one request a sample", str(step))
+        expect(step["reward_server/requests"] == 16, "one request a sample, validation aside", str(step))
         expect(step["reward_server/latency_s/p50"] <= step["reward_server/latency_s/p99"], "latencies", str(step))
     with open("scored/samples.jsonl", encoding="utf-8") as file:
         for sample in map(json.loads, file):

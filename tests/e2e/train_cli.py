@@ -7,7 +7,8 @@ import signal
 import subprocess
 import time
 
-from driver import REWARD, expect, in_temporary_folder, lines, refused, run, settings, start, write
+from driver import (REWARD, expect, in_temporary_folder, interrupted_between_steps, lines, refused, run, settings, start,
+                    wait_for_a_step, write)
 from tiny_model import read_safetensors, write_model
 
 STEPS = 8
@@ -62,12 +63,33 @@ def killed_runs(took):
     return kills
 
 
+def without_save_freq(words):
+    return [word for word in words if not word.startswith("trainer.save_freq=")]
+
+
+def interrupted_runs_without_save_freq():
+    """By default nothing is saved but what an interrupted run has done, and that goes on bit for bit."""
+    process = start(*without_save_freq(settings("stopped_default", pause=0.03)))
+    wait_for_a_step(process, "stopped_default/metrics.jsonl")
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=60)[0]
+    expect(process.returncode == 130, f"after Ctrl-C: exit code {process.returncode}, expected 130", output)
+    last = int(lines("stopped_default/metrics.jsonl")[-1]["training/global_step"])
+    saved = os.listdir("stopped_default/checkpoints")
+    expect(last < STEPS and f"global_step_{last}" in saved, f"Ctrl-C after step {last} saved {saved}", output)
+    run(*settings("stopped_default"))
+    same_run("stopped_default", "whole", "interrupted without save_freq")
+
+    words = without_save_freq(settings("stopped_late", trainer__logger="[file,console]"))
+    code = interrupted_between_steps(words, "stopped_late/metrics.jsonl")
+    expect(code == 130 and "global_step_1" in os.listdir("stopped_late/checkpoints"), f"a late Ctrl-C: exit code {code}")
+    run(*settings("stopped_late"))
+    same_run("stopped_late", "whole", "interrupted between steps")
+
+
 def interrupted_run():
     process = start(*settings("stopped", steps=500, pause=0.01, trainer__save_freq=100))
-    deadline = time.monotonic() + 60
-    while len(lines("stopped/metrics.jsonl")) < 1:
-        expect(process.poll() is None and time.monotonic() < deadline, "the run to interrupt did not get going")
-        time.sleep(0.02)
+    wait_for_a_step(process, "stopped/metrics.jsonl")
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=60)[0]
     expect(process.returncode == 130, f"after Ctrl-C: exit code {process.returncode}, expected 130", output)
@@ -205,6 +227,7 @@ def main():
     report.append(f"uninterrupted {took:.1f} s, {kills} kills {time.monotonic() - begin:.1f} s")
     begin = time.monotonic()
     interrupted_run()
+    interrupted_runs_without_save_freq()
     broken_checkpoints()
     print("; ".join(report) + f"; interrupt and broken checkpoints {time.monotonic() - begin:.1f} s: ok")
 

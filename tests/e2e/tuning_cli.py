@@ -4,32 +4,11 @@ import json
 import math
 import os
 import random
-import subprocess
-import sys
-import tempfile
 
+from driver import expect, in_temporary_folder, interrupted_between_steps, lines, run
 from tiny_model import read_safetensors, write_model
 
-PROGRAM = os.path.abspath(sys.argv[1])
 WORDS = ["red", "green", "blue", "one", "two", "three"]
-
-
-def fail(what, text=""):
-    print(f"FAILED: {what}\n{text}")
-    sys.exit(1)
-
-
-def expect(condition, what, text=""):
-    if not condition:
-        fail(what, text)
-
-
-def run(*words, code=0):
-    env = dict(os.environ, OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="2")
-    done = subprocess.run([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env,
-                          timeout=100)
-    expect(done.returncode == code, f"{' '.join(words)}: exit code {done.returncode}, expected {code}", done.stdout)
-    return done.stdout
 
 
 def refused(name, words, *parts):
@@ -43,11 +22,6 @@ def refused(name, words, *parts):
 def write_rows(path, rows):
     with open(path, "w", encoding="utf-8") as out:
         out.writelines(json.dumps(row) + "\n" for row in rows)
-
-
-def lines(path):
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
 
 
 def settings(command, folder, steps, *more):
@@ -157,10 +131,26 @@ def errors():
     refused("an overlong row", settings("sft", "x", 1, "data.max_length=20"), "chats.jsonl", "row 0", "data.max_length")
     refused("chats for pairs", settings("reward-model", "x", 1, "data.train_files=chats.jsonl"), "chats.jsonl", "row 0")
     refused("other data on resuming", settings("sft", "sft-whole", 5, "data.train_files=chats_val.jsonl"), "global_step")
+    for other in ("data.seed=7", "trainer.seed=7", "data.shuffle=False"):
+        refused(f"{other} on resuming", settings("sft", "sft-whole", 5, other), "global_step_4", "seed", "shuffling")
     refused("LoRA", settings("sft", "x", 1, "model.lora_rank=8"), "lora_rank")
     output = run("sft", "model.partial_pretrain=model", "data.train_files=a.jsonl", "model.strategy=fsdp",
                  "ulysses_sequence_parallel_size=1", "+data.prompt_key=question", "--print-config")
+    for command in ("sft", "reward-model"):
+        expect("train_batch_size:" in run(command, "--print-config"), f"{command} --print-config without model and data")
     expect("path: model" in output and "model.strategy" in output and "question" in output, "verl's older keys", output)
+
+
+def interrupted():
+    """A signal that comes after a step's own look for one."""
+    words = settings("sft", "sft-stopped", 4, "trainer.save_freq=-1", "trainer.logger=[file,console]",
+                     "optim.lr_scheduler_type=constant", "optim.lr_warmup_steps=0")
+    code = interrupted_between_steps(words, "sft-stopped/metrics.jsonl")
+    saved = os.listdir("sft-stopped/checkpoints")
+    expect(code == 130 and "global_step_1" in saved, f"interrupted between steps: exit code {code}, saved {saved}")
+    run(*words)
+    weights = "huggingface/model.safetensors"
+    expect(saved_files("sft-stopped", 4)[weights] == saved_files("sft-whole", 4)[weights], "resumed to other weights")
 
 
 def main():
@@ -179,6 +169,7 @@ def main():
     validation_loss()
     for command in ("sft", "reward-model"):
         resumed(command, 4)
+    interrupted()
     report = [learns("sft", "val/loss", lambda m: m[-1]["val/loss"] < 0.5 * m[0]["train/loss"]),
               learns("reward-model", "val/accuracy", lambda m: m[-1]["val/accuracy"] >= 0.8)]
     run("logprobs", "sft-long/checkpoints/global_step_60/huggingface", "few_messages.jsonl")
@@ -187,9 +178,4 @@ def main():
     print(f"tuning: {', '.join(report)}: ok")
 
 
-with tempfile.TemporaryDirectory() as work:
-    os.chdir(work)
-    try:
-        main()
-    finally:
-        os.chdir("/")
+in_temporary_folder(main)

@@ -82,6 +82,8 @@ TEST(MathEqual, Roots) {
                 {R"(\sqrt2)", R"(\sqrt{2})"},
                 {R"(\frac{1}{\sqrt{2}})", R"(\frac{\sqrt{2}}{2})"},
                 {R"(\sqrt[3]{-8})", "-2"},
+                {R"(\sqrt{4}\times10^{-15})", R"(2\times10^{-15})"},
+                {R"(\sin \pi)", "0"},  // zero but for rounding
                 {R"(2^{1/2})", R"(\sqrt{2})"},
                 {R"(\sqrt{3+2\sqrt{2}})", R"(1+\sqrt{2})"},
                 {R"(\frac{3+\sqrt{5}}{2})", R"(\frac{1}{2}(3+\sqrt{5}))"},
@@ -97,7 +99,8 @@ TEST(MathEqual, Roots) {
                 {R"(\pm 3)", "3, -3"},
                 {R"(90^\circ)", "90"},
                 {R"(90^{\circ})", "90"}});
-  expect_different({{R"(\sqrt{2})", "1.414"},
+  expect_different({{R"(\sqrt{4}\times10^{-15})", R"(3\times10^{-15})"},
+                    {R"(\sqrt{2})", "1.414"},
                     {R"(\sqrt{2})", R"(\sqrt{3})"},
                     {R"(\sqrt{2})", R"(-\sqrt{2})"},
                     {R"(\pi)", "3.14159265358979"},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "data/expect_error.h"
@@ -18,6 +19,7 @@ class Lengths final : public RewardFunction {
 
   std::future<RewardResult> submit(RewardRequest request) override {
     asked_->push_back(request);
+    ++since_report_;
     return std::async(std::launch::async, [request, delay = delay_]() -> RewardResult {
       std::this_thread::sleep_for(delay);
       if (request.solution_str == "bad") throw DataError(sample_name(request) + ": bad");
@@ -26,13 +28,27 @@ class Lengths final : public RewardFunction {
   }
   Metrics take_metrics() override {
     Metrics metrics;
-    metrics.set("asked", static_cast<double>(asked_->size()));
+    metrics.set("asked", static_cast<double>(std::exchange(since_report_, 0)));
     return metrics;
   }
 
  private:
   std::vector<RewardRequest>* asked_;
   std::chrono::milliseconds delay_;
+  size_t since_report_ = 0;
+};
+
+// Every result that is still kept shares `kept`.
+class Kept final : public RewardFunction {
+ public:
+  explicit Kept(std::shared_ptr<int> kept) : kept_(std::move(kept)) {}
+
+  std::future<RewardResult> submit(RewardRequest) override {
+    return std::async(std::launch::deferred, [kept = kept_]() -> RewardResult { return {1, {}}; });
+  }
+
+ private:
+  std::shared_ptr<int> kept_;
 };
 
 class RewardWorkerTest : public testing::Test {
@@ -72,7 +88,18 @@ TEST_F(RewardWorkerTest, WhatWasSubmittedIsNotAskedAgain) {
   EXPECT_EQ(asked_[0].messages.at(0).content, "Say it.");
   EXPECT_TRUE(asked_[0].finished);
   EXPECT_EQ(asked_[2].solution_str, "bb");
-  EXPECT_EQ(reward.last_report().get("asked"), 3);
+}
+
+// A step may ask for scores several times.
+TEST_F(RewardWorkerTest, AReportIsOfAllScoresSinceTheLastOne) {
+  RewardWorker reward(std::make_unique<Lengths>(&asked_), store_, tokenizer_, {});
+  const auto a = draw("a", 0), bb = draw("bb", 1), ccc = draw("ccc", 2);
+  reward.submit(a);
+  reward.score({sample(a), sample(bb)});
+  reward.score({sample(ccc)});
+  EXPECT_EQ(reward.take_report().get("asked"), 3);
+  reward.score({sample(ccc)});
+  EXPECT_EQ(reward.take_report().get("asked"), 1);
 }
 
 TEST_F(RewardWorkerTest, AnEarlyFailureIsThrownWhenItsSampleIsScored) {
@@ -84,10 +111,15 @@ TEST_F(RewardWorkerTest, AnEarlyFailureIsThrownWhenItsSampleIsScored) {
 }
 
 TEST_F(RewardWorkerTest, ResponsesNobodyAsksForAreForgotten) {
-  RewardWorker reward(std::make_unique<Lengths>(&asked_), store_, tokenizer_, {});
-  for (uint32_t i = 0; i < 3; ++i) reward.submit(draw("dropped", i));
-  const auto kept = draw("kept", 0);
-  EXPECT_EQ(reward.score({sample(kept)}).samples[0].score, 4);
+  const auto kept = std::make_shared<int>();
+  RewardWorker reward(std::make_unique<Kept>(kept), store_, tokenizer_, {});
+  const auto nobody_asked = kept.use_count();
+  const auto asked_for = draw("asked", 0), later = draw("later", 1);
+  for (uint32_t i = 2; i < 5; ++i) reward.submit(draw("dropped", i));
+  reward.submit(later);
+  EXPECT_EQ(kept.use_count(), nobody_asked + 4);
+  reward.score({sample(asked_for)});
+  EXPECT_EQ(kept.use_count(), nobody_asked + 1);  // of the response that is still there
 }
 
 TEST_F(RewardWorkerTest, WarnsOnceWhenTheStepWaits) {
@@ -95,7 +127,9 @@ TEST_F(RewardWorkerTest, WarnsOnceWhenTheStepWaits) {
   const auto a = draw("a", 0);
   testing::internal::CaptureStderr();
   reward.score({sample(a)});
+  reward.take_report();
   reward.score({sample(a)});
+  reward.take_report();
   const std::string told = testing::internal::GetCapturedStderr();
   const size_t first = told.find("waited 1.1 s for rewards");
   EXPECT_NE(first, std::string::npos) << told;

@@ -20,9 +20,9 @@ class ChatMask : public testing::Test {
     }
     return out;
   }
-  MaskedChat encode(const std::string& source, const std::vector<ChatMessage>& messages,
-                    const std::string& kwargs = "") const {
-    return encode_masked(ChatTemplate::from_source(source), tokenizer_, messages, kwargs, std::span(&end_, 1));
+  MaskedChat encode(const std::string& source, const std::vector<ChatMessage>& messages, const std::string& kwargs = "",
+                    size_t first = 0) const {
+    return encode_masked(ChatTemplate::from_source(source), tokenizer_, messages, kwargs, std::span(&end_, 1), first);
   }
   std::string refusal(const std::string& source, const std::vector<ChatMessage>& messages,
                       const std::string& kwargs = "") const {
@@ -86,6 +86,17 @@ TEST_F(ChatMask, ATemplateThatRewritesEarlierTurns) {
   EXPECT_EQ(learnt, "z<|im_end|><think>\n\n</think>\n\nk<|im_end|>");
   // The prompt it would have answered holds an empty thought, the whole conversation does not.
   EXPECT_NE(refusal(thinking(), two, R"({"enable_thinking": false})").find("message 1"), std::string::npos);
+}
+
+// Pairs and rewards need the last reply only: what comes before it is context, whatever the template made of it.
+TEST_F(ChatMask, EarlierTurnsAreNotAskedFor) {
+  const std::string plain =
+      "{% for m in messages %}{{ m.role[0] + m.content + '<|im_end|>' }}{% endfor %}"
+      "{% if add_generation_prompt %}a{% endif %}";
+  EXPECT_EQ(marked(encode(plain, {{"user", "q"}, {"assistant", "z"}, {"user", "j"}, {"assistant", "k"}}, "", 3)),
+            "(u)(q)(<|im_end|>)(a)(z)(<|im_end|>)(u)(j)(<|im_end|>)(a)k<|im_end|>");
+  EXPECT_EQ(marked(encode(plain, {{"assistant", "z"}, {"user", "q"}, {"assistant", "k"}}, "", 2)),
+            "(a)(z)(<|im_end|>)(u)(q)(<|im_end|>)(a)k<|im_end|>");
 }
 
 TEST_F(ChatMask, RefusesWhatCannotBeTold) {
