@@ -46,6 +46,7 @@ Options with_progress(Options options, Progress& progress) {
 
 EngineOptions with_early_rewards(EngineOptions options, WorkerGroup<RewardWorker>& reward) {
   options.on_finished = [&reward](const TrajectoryPtr& trajectory) { reward.worker(0).submit(trajectory); };
+  options.between_passes = [&reward] { reward.worker(0).throw_failed(); };
   return options;
 }
 

@@ -127,7 +127,8 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
   for (const PromptPtr& prompt : prompts)
     generator.add(std::make_shared<GenerationRequest>(
         GenerationRequest{prompt, sampling, static_cast<uint32_t>(num_samples), policy_version_, {}}));
-  generator.run();
+  while (generator.step())
+    if (options_.between_passes) options_.between_passes();
 
   RolloutBatch batch;
   for (size_t i = 0; i < finished.size(); ++i) {

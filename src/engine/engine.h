@@ -38,6 +38,7 @@ struct EngineOptions {
   std::function<void(const TrajectoryPtr&)> on_finished;
 };
 
+  std::function<void()> between_passes;  // of rollout; what it throws ends the rollout; may be empty
 struct CorrectedBatch {
   RolloutBatch samples;  // trained_length without what was rejected
   Metrics metrics;       // rollout_corr/*
