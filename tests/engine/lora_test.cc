@@ -201,7 +201,7 @@ TEST(Lora, FineTunesAdaptersAlone) {
   options.model_path = model_folder("llama_tied");
   options.lora = {.rank = 8, .alpha = 16, .target_modules = {"all-linear"}};
   options.max_length = 64;
-  options.optimizer.lr = 3e-3;
+  options.optimizer.lr = 1e-2;
   TuningBatch batch;
   for (const PromptPtr& prompt : prompts(0)) {
     auto sample = std::make_shared<Trajectory>();
@@ -211,7 +211,7 @@ TEST(Lora, FineTunesAdaptersAlone) {
   }
   const auto tuner = make_supervised_tuner(options);
   const double before = *tuner->evaluate(batch).get("val/loss");
-  for (int i = 0; i < 15; ++i) tuner->update(batch);
+  for (int i = 0; i < 25; ++i) tuner->update(batch);
   EXPECT_LT(*tuner->evaluate(batch).get("val/loss"), before - 1);
   tuner->save(folder.path());
   EXPECT_EQ(find_adapter(folder.path()), folder / "lora_adapter");
