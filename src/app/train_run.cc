@@ -46,6 +46,7 @@ Options with_progress(Options options, Progress& progress) {
 
 EngineOptions with_early_rewards(EngineOptions options, WorkerGroup<RewardWorker>& reward) {
   options.on_finished = [&reward](const TrajectoryPtr& trajectory) { reward.worker(0).submit(trajectory); };
+  options.between_passes = [&reward] { reward.worker(0).throw_failed(); };
   return options;
 }
 
@@ -69,6 +70,13 @@ void check_same_vocabulary(const ModelConfig& critic, const ModelConfig& policy)
       fmt::format("critic.model.path: a vocabulary of {} ids, but the policy's has {}; the critic reads the "
                   "policy's tokens: use a model with the same tokenizer",
                   critic.vocab_size, policy.vocab_size));
+}
+
+// Adapters leave the model below them as it was: that model is the reference.
+Reference make_reference(const Config& config, Engine& actor, std::shared_ptr<TrajectoryStore> store) {
+  const ReferenceOptions options = reference_options(config);
+  if (!has_adapters(actor.decoder().weights())) return {options, std::move(store)};
+  return {options, std::make_unique<Decoder>(actor.decoder().base()), std::move(store)};
 }
 
 fs::path data_state_path(const Checkpoint& checkpoint) { return checkpoint.folder / "data.json"; }
@@ -95,10 +103,10 @@ TrainRun::TrainRun(Config config)
       reward_(single(std::make_shared<RewardWorker>(reward_function(config_), store_, chat_.tokenizer(),
                                                     overlong_options(config_)),
                      {&timer_, &progress_})),
-      reference_(needs_reference(config_)
-                     ? std::make_optional(single(std::make_shared<Reference>(reference_options(config_), store_),
-                                                 {&timer_, &progress_}))
-                     : std::nullopt),
+      reference_(needs_reference(config_) ? std::make_optional(single(std::make_shared<Reference>(make_reference(
+                                                                          config_, actor_.worker(0), store_)),
+                                                                      {&timer_, &progress_}))
+                                          : std::nullopt),
       critic_(needs_critic(config_) ? std::make_optional(single(
                                           std::make_shared<Critic>(
                                               with_progress(critic_options(config_, total_steps_), progress_), store_),
@@ -108,7 +116,9 @@ TrainRun::TrainRun(Config config)
       checkpoints_(expand_user(config_.trainer.default_local_dir),
                    static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))) {
   if (!config_.data.val_files.empty()) validation_data_ = load_data(validation_data_options(config_), config_, chat_);
-  if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), actor_.worker(0).decoder().config());
+  const Decoder& policy = actor_.worker(0).decoder();
+  if (has_adapters(policy.weights())) log_info(describe_adapters(policy.weights()));
+  if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), policy.config());
 }
 
 Roles TrainRun::roles() {

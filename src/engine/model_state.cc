@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "model/lora.h"
 
 namespace tandem {
 namespace {
@@ -71,18 +72,57 @@ void restore_weights(const fs::path& folder, Decoder& decoder) {
   }
 }
 
+void restore_adapters(const fs::path& folder, Decoder& decoder) {
+  if (!fs::exists(folder))
+    throw IoError(folder.string() +
+                  " is not there: the checkpoint is not of adapters; leave lora_rank out, or resume "
+                  "from another checkpoint");
+  const DecoderWeights saved = load_adapters(folder, decoder.config());
+  DecoderWeights& weights = decoder.weights();
+  const auto from = hf_parameters(decoder.config(), saved);
+  const auto master = hf_parameters(decoder.config(), trained(masters(weights)));
+  const auto to = hf_parameters(decoder.config(), trained(weights));
+  bool same = from.size() == to.size() && first_adapter(saved)->alpha == first_adapter(weights)->alpha;
+  for (size_t i = 0; same && i < to.size(); ++i)
+    same = from[i].name == to[i].name && from[i].tensor.sizes() == to[i].tensor.sizes();
+  if (!same)
+    throw IoError(folder.string() +
+                  " holds adapters of another rank, alpha or other modules than this run's; resume "
+                  "with lora_rank, lora_alpha and target_modules as they were");
+  for (size_t i = 0; i < to.size(); ++i) {
+    master[i].tensor.copy_(from[i].tensor);
+    if (!to[i].tensor.is_same(master[i].tensor)) to[i].tensor.copy_(master[i].tensor);
+  }
+}
+
+void save_whole(const fs::path& folder, const fs::path& source_model, const ModelConfig& config,
+                const DecoderWeights& weights) {
+  fs::create_directories(folder);
+  save_weights(folder, config, weights, DType::kF32);
+  copy_companions(source_model, folder);
+}
+
+DecoderWeights merged(const Decoder& decoder, const DecoderWeights& adapters, const fs::path& source_model) {
+  DecoderWeights whole = empty_weights(decoder.config());
+  load_weights(WeightFolder(source_model), decoder.config(), whole);  // as exactly as they were read
+  attach_adapters(whole, adapters);
+  merge_adapters(whole);
+  return whole;
+}
+
 }  // namespace
 
 void save_model_state(const fs::path& folder, const fs::path& source_model, const Decoder& decoder,
                       Optimizer* optimizer, uint64_t version, const CheckpointContents& contents) {
-  const fs::path model = folder / "huggingface";
-  fs::create_directories(model);
-  if (contents.weights) {
-    const DecoderWeights& weights = decoder.weights();
-    save_weights(model, decoder.config(), converted(weights.masters ? *weights.masters : weights, on_cpu()),
-                 DType::kF32);
-    copy_companions(source_model, model);
-  }
+  fs::create_directories(folder);
+  const DecoderWeights& weights = decoder.weights();
+  const auto exact = [&] { return converted(trained(weights.masters ? *weights.masters : weights), on_cpu()); };
+  const bool adapters = has_adapters(weights);
+  if (contents.weights && adapters)
+    save_adapters(folder / "lora_adapter", decoder.config(), exact(), fs::absolute(source_model).string());
+  if (contents.weights && !adapters) save_whole(folder / "huggingface", source_model, decoder.config(), exact());
+  if (contents.merged && adapters)
+    save_whole(folder / "huggingface", source_model, decoder.config(), merged(decoder, exact(), source_model));
   if (contents.optimizer && optimizer != nullptr)
     save_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
   if (!contents.extra && !contents.optimizer) return;  // the moments' step count is in there
@@ -93,7 +133,15 @@ void save_model_state(const fs::path& folder, const fs::path& source_model, cons
 
 std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decoder, const OptimizerOptions& options,
                                          std::unique_ptr<Optimizer>& optimizer, const CheckpointContents& contents) {
-  if (contents.weights) restore_weights(folder / "huggingface", decoder);
+  if (contents.weights && has_adapters(decoder.weights())) {
+    restore_adapters(folder / "lora_adapter", decoder);
+  } else if (contents.weights) {
+    if (fs::exists(folder / "lora_adapter"))
+      throw IoError(folder.string() +
+                    " holds adapters (lora_adapter), but this run trains all weights; set lora_rank, "
+                    "lora_alpha and target_modules as they were");
+    restore_weights(folder / "huggingface", decoder);
+  }
   if (!contents.extra && !contents.optimizer) return std::nullopt;
   const fs::path extra_path = folder / "extra_state.json";
   const auto extra = nlohmann::json::parse(read_file(extra_path), nullptr, false);
@@ -101,7 +149,7 @@ std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decode
     throw IoError(extra_path.string() + " is not an engine's state; resume from another checkpoint");
   const int64_t steps = extra["optimizer_steps"].get<int64_t>();
   if (steps > 0 && contents.optimizer) {
-    optimizer = std::make_unique<Optimizer>(decoder.config(), options, decoder.device());
+    optimizer = std::make_unique<Optimizer>(decoder.weights(), options);
     load_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
     optimizer->set_num_steps(steps);
   }

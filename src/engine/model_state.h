@@ -1,5 +1,6 @@
 // The checkpoint of a model in training, policy or critic: huggingface/ (fp32 weights and config; other programs load
-// it), optim.safetensors, extra_state.json.
+// it), optim.safetensors, extra_state.json. Of a model with adapters lora_adapter/ (fp32, in PEFT's layout) stands in
+// the place of huggingface/.
 #pragma once
 
 #include <filesystem>
@@ -13,6 +14,7 @@ namespace tandem {
 // checkpoint.save_contents and load_contents of verl; weights are saved in Hugging Face layout in any case.
 struct CheckpointContents {
   bool weights = true, optimizer = true, extra = true;  // extra: version and optimizer steps
+  bool merged = false;                                  // with adapters: also huggingface/, the model they make
 };
 
 // `source_model`: the folder whose tokenizer files go along. `optimizer` may be null (nothing trained yet). `version`

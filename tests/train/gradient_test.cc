@@ -165,7 +165,7 @@ class WholeUpdate : public testing::Test {
   };
   Result run(TrainerOptions options, OptimizerOptions rates) {
     auto decoder = make_decoder(folder_);
-    Optimizer optimizer(decoder->config(), rates);
+    Optimizer optimizer(decoder->weights(), rates);
     Trainer trainer(*decoder, optimizer, options);
     int64_t tokens = 0;
     const UpdateStats stats = trainer.update(samples_, [&](int64_t n) { tokens += n; });
@@ -223,7 +223,7 @@ TEST_F(WholeUpdate, NothingToComputeStillDecays) {
 TEST_F(WholeUpdate, AnInfiniteAdvantageIsAnErrorAndLeavesTheWeights) {
   samples_[0].advantage = std::numeric_limits<double>::quiet_NaN();
   auto decoder = make_decoder(folder_);
-  Optimizer optimizer(decoder->config(), {.lr = 1e-3});
+  Optimizer optimizer(decoder->weights(), {.lr = 1e-3});
   EXPECT_THROW(Trainer(*decoder, optimizer, options_).update(samples_), DataError);
   EXPECT_EQ(optimizer.num_steps(), 0);
   EXPECT_TRUE(bitwise_equal(decoder->weights(), make_decoder(folder_)->weights()));
