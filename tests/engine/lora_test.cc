@@ -160,6 +160,7 @@ TEST(Lora, TheMergedModelCanBeSavedToo) {
   const ScratchFolder folder;
   EngineOptions options = options_for("llama_bias");
   options.save.merged = true;
+  options.optimizer.lr = 2e-3;
   Role role(options);
   role.step(0);
   role.engine.save(folder.path());
@@ -168,7 +169,7 @@ TEST(Lora, TheMergedModelCanBeSavedToo) {
   const auto mine = training_logprobs(role, batch, role.engine.decoder()),
              its = training_logprobs(role, batch, *merged);
   for (size_t i = 0; i < mine.size(); ++i)
-    for (size_t t = 0; t < mine[i].size(); ++t) EXPECT_NEAR(mine[i][t], its[i][t], 1e-5);
+    for (size_t t = 0; t < mine[i].size(); ++t) EXPECT_NEAR(mine[i][t], its[i][t], 2e-5);
 }
 
 // The reference is the model below the adapters, in the same memory: no divergence at first, bit for bit; after updates
