@@ -47,6 +47,7 @@ bool RunSaver::disk_is_due(int64_t step) const {
 // Null, with one warning, where memory is short.
 std::shared_ptr<RunState> RunSaver::copy(Progressed progressed) {
   if (!has_memory_) return nullptr;
+  memory_.reset();  // its memory is used again, unless it is still being written
   auto free = std::ranges::find_if(copies_, [](const auto& state) { return state.use_count() == 1; });
   if (free == copies_.end()) {
     const double needed = static_cast<double>(run_state_bytes(roles_)) / (1 << 30);
@@ -145,7 +146,7 @@ void RunSaver::handle(const SaveReport& report) {
   // Kept from the checkpoint before the newest on, so that a newest one that breaks loses no sample either.
   const std::vector<int64_t> saved = checkpoints_.newest_steps();
   const bool full = static_cast<double>(journal_->num_bytes()) > config_.journal.max_gb * 1e9;
-  if (full) {
+  if (full || config_.max_actor_ckpt_to_keep == 1) {
     journal_->forget_up_to(report.step);
   } else if (saved.size() >= 2) {
     journal_->forget_up_to(std::min(saved[0], saved[1]));

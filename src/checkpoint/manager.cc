@@ -151,7 +151,11 @@ Checkpoint CheckpointManager::save(int64_t step, const std::function<void(const 
       fs::remove_all(made, ignored);
       throw;
     }
-    write_file_atomic(root_ / kLatestName, std::to_string(step));
+    try {
+      write_file_atomic(root_ / kLatestName, std::to_string(step));
+    } catch (const IoError& error) {  // only other programs read it
+      log_warn(error.what());
+    }
     remove_old(step);
     return Checkpoint{step, target};
   });

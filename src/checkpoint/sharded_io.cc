@@ -89,6 +89,8 @@ std::vector<TensorSlice> slices_of(const SafetensorsFile& file) {
   std::vector<TensorSlice> slices;
   const auto text = file.metadata().find(kSlicesKey);
   const json places = text == file.metadata().end() ? json::object() : json::parse(text->second, nullptr, false);
+  if (!places.is_object())
+    throw IoError(file.path().string() + ": the places of its tensors cannot be read; it is broken");
   for (const TensorView& tensor : file.tensors()) {
     TensorSlice& slice = slices.emplace_back();
     slice = {tensor.name, tensor.dtype, tensor.shape, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape};
