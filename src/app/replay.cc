@@ -43,7 +43,7 @@ class Replayed {
       decoder_ = load_decoder(model, length);
     }
     if (unchanged_ && !dump.samples.empty()) trainer_.weights_version = dump.samples[0].trajectory->policy_version;
-    optimizer_ = std::make_unique<Optimizer>(decoder_->config(), OptimizerOptions{});
+    optimizer_ = std::make_unique<Optimizer>(decoder_->weights(), OptimizerOptions{});
     optimizer_->set_num_steps(dump.optimizer_steps);
   }
 
@@ -85,7 +85,8 @@ int replay(const fs::path& folder) {
   // A dump stands for itself: the model is the one beside it.
   const std::string model = (folder / "huggingface").string();
   const std::vector<std::string> own = {"actor_rollout_ref.model.path=" + model, "critic.model.path=" + model,
-                                        "trainer.device=cpu"};
+                                        "actor_rollout_ref.model.lora_rank=0",
+                                        "actor_rollout_ref.model.lora_adapter_path=null", "trainer.device=cpu"};
   const Config config = load_config({folder / "config.yaml"}, own);
   Replayed replayed(dump, config, folder);
   const Outcome whole = replayed.run(dump.samples);

@@ -76,6 +76,13 @@ std::unique_ptr<SamplesLog> dump_of(const std::optional<std::string>& folder, in
   }
 }
 
+// Adapters leave the model below them as it was: that model is the reference.
+Reference make_reference(const Config& config, Engine& actor, std::shared_ptr<TrajectoryStore> store) {
+  const ReferenceOptions options = reference_options(config);
+  if (!has_adapters(actor.decoder().weights())) return {options, std::move(store)};
+  return {options, std::make_unique<Decoder>(actor.decoder().base()), std::move(store)};
+}
+
 }  // namespace
 
 TrainRun::TrainRun(Config config)
@@ -92,10 +99,10 @@ TrainRun::TrainRun(Config config)
       reward_(single(std::make_shared<RewardWorker>(reward_function(config_), store_, chat_.tokenizer(),
                                                     overlong_options(config_), given_rewards(journal_)),
                      {&timer_, &progress_})),
-      reference_(needs_reference(config_)
-                     ? std::make_optional(single(std::make_shared<Reference>(reference_options(config_), store_),
-                                                 {&timer_, &progress_}))
-                     : std::nullopt),
+      reference_(needs_reference(config_) ? std::make_optional(single(std::make_shared<Reference>(make_reference(
+                                                                          config_, actor_.worker(0), store_)),
+                                                                      {&timer_, &progress_}))
+                                          : std::nullopt),
       critic_(needs_critic(config_)
                   ? std::make_optional(
                         single(std::make_shared<Critic>(guarded_critic_options(), store_), {&timer_, &progress_}))
@@ -106,7 +113,9 @@ TrainRun::TrainRun(Config config)
       saver_(config_.trainer, total_steps_, folder_, checkpoints_,
              {actor_.worker(0), critic_ ? &critic_->worker(0) : nullptr}, journal_, timer_) {
   if (!config_.data.val_files.empty()) validation_data_ = load_data(validation_data_options(config_), config_, chat_);
-  if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), actor_.worker(0).decoder().config());
+  const Decoder& policy = actor_.worker(0).decoder();
+  if (has_adapters(policy.weights())) log_info(describe_adapters(policy.weights()));
+  if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), policy.config());
 }
 
 EngineOptions TrainRun::guarded_engine_options() {
@@ -114,6 +123,7 @@ EngineOptions TrainRun::guarded_engine_options() {
       engine_options(config_, chat_.special(), optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))),
       progress_);
   options.on_finished = [this](const TrajectoryPtr& trajectory) { reward_.worker(0).submit(trajectory); };
+  options.between_passes = [this] { reward_.worker(0).throw_failed(); };
   options.drawn = drawn_samples(journal_);
   options.trainer.on_nonfinite = [this](const NonFiniteUpdate& update) {
     return guard_("actor", update, actor_.worker(0).decoder());

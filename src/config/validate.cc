@@ -77,6 +77,7 @@ void check_actor(Checker& check, const Config& config) {
   check.require(std::isfinite(actor.entropy_coeff), at + "entropy_coeff", "must be a finite number");
   check.at_least(actor.kl_loss_coef, 0, at + "kl_loss_coef");
   check_policy_loss(check, actor);
+  check_lora(check, config.actor_rollout_ref.model, "actor_rollout_ref.model.");
   check_optim(check, actor.optim, at + "optim.");
 }
 

@@ -21,7 +21,7 @@ RolloutBatch Critic::compute_values(const RolloutBatch& batch) {
 }
 
 Metrics Critic::update_values(const RolloutBatch& batch) {
-  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer);
+  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->weights(), options_.optimizer);
   std::vector<TrainingSample> samples;
   for (const Sample& sample : batch) samples.push_back(training_sample(*store_, sample));
   const ValueStats stats = ValueTrainer(*decoder_, *optimizer_, options_.trainer).update(samples, options_.on_tokens);

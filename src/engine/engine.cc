@@ -22,6 +22,13 @@ void check_gpu_shapes(const ModelConfig& c) {
           "vocab_size must be a multiple of 4 up to 262144");
 }
 
+void check_gpu_adapters(const DecoderWeights& weights) {
+  const int64_t rank = first_adapter(weights)->a_RE.size(0);
+  if (rank % 8 != 0)
+    throw ConfigError("lora_rank=" + std::to_string(rank) +
+                      ": the GPU's products take multiples of 8; use one, or trainer.device=cpu");
+}
+
 // What the requests can use at most: every prompt once, every response in full.
 int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples, const SamplingParams& sampling) {
   int64_t blocks = 0;
@@ -45,30 +52,35 @@ void check_model(const ModelConfig& config, const std::filesystem::path& folder,
         "reward-model data.max_length");
 }
 
-DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool trained) {
+DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool training) {
   if (device.is_cpu()) return weights;
   std::shared_ptr<DecoderWeights> exact;
-  if (trained) exact = std::make_shared<DecoderWeights>(converted(weights, at::device(device).dtype(at::kFloat)));
-  weights = converted(trained ? *exact : weights, at::device(device).dtype(at::kBFloat16));
+  if (training)
+    exact = std::make_shared<DecoderWeights>(converted(trained(weights), at::device(device).dtype(at::kFloat)));
+  weights = converted(weights, at::device(device).dtype(at::kBFloat16));
   weights.masters = std::move(exact);
   return weights;
 }
 
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device,
-                                      bool trained) {
+                                      bool training, const LoraOptions& lora) {
   ModelConfig config = load_model_config(folder);
   check_model(config, folder, max_model_len, device);
   const WeightFolder files(folder);
   check_tensors(config, files);  // before memory is asked for
   DecoderWeights weights = empty_weights(config);
   load_weights(files, config, weights);
-  return std::make_unique<Decoder>(std::move(config), placed_weights(std::move(weights), device, trained),
+  if (lora.enabled()) {
+    attach_adapters(weights, make_adapters(config, lora));
+    if (!device.is_cpu()) check_gpu_adapters(weights);
+  }
+  return std::make_unique<Decoder>(std::move(config), placed_weights(std::move(weights), device, training),
                                    max_model_len);
 }
 
 Engine::Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)
-    : Engine(options, load_decoder(options.model_path, options.max_model_len, options.device, true), tokenizer,
-             std::move(store)) {}
+    : Engine(options, load_decoder(options.model_path, options.max_model_len, options.device, true, options.lora),
+             tokenizer, std::move(store)) {}
 
 Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const Tokenizer* tokenizer,
                std::shared_ptr<TrajectoryStore> store)
@@ -76,9 +88,10 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
   validate(options_.sampling);
   validate(options_.validation_sampling);
   if (options_.gpu_memory_utilization > 0 && decoder_->on_device()) {
+    const ParameterCounts counts = count_parameters(decoder_->weights());
     const MemoryPlan plan =
-        plan_memory(num_parameters(decoder_->config()), kernels::device_memory(decoder_->weights().embed_VE).total,
-                    options_.gpu_memory_utilization, kWorkspaceBytes, options_.frozen_parameters);
+        plan_memory(counts.trained, kernels::device_memory(decoder_->weights().embed_VE).total,
+                    options_.gpu_memory_utilization, kWorkspaceBytes, counts.frozen + options_.frozen_parameters);
     options_.kv_cache_bytes = plan.kv_cache_bytes;
     options_.trainer.activation_bytes = plan.activation_bytes;
   }
@@ -144,7 +157,8 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
     generator.add(std::make_shared<GenerationRequest>(
         GenerationRequest{prompt, sampling, count, policy_version_, {}, std::move(missing)}));
   }
-  generator.run();
+  while (generator.step())
+    if (options_.between_passes) options_.between_passes();
 
   RolloutBatch batch;
   for (size_t i = 0; i < finished.size(); ++i) {
@@ -177,7 +191,7 @@ Metrics Engine::take_generation() {
 }
 
 Metrics Engine::update_policy(const RolloutBatch& batch) {
-  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer, decoder_->device());
+  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->weights(), options_.optimizer);
   std::vector<TrainingSample> samples;
   for (const Sample& sample : batch) samples.push_back(training_sample(*store_, sample));
   TrainerOptions options = options_.trainer;

@@ -90,7 +90,9 @@ void write_dump(const fs::path& folder, const std::string& role, int64_t step, c
   made += ".saving";
   fs::remove_all(made);
   fs::create_directories(made);
-  save_model_state(made, source_model, decoder, nullptr, 0, {true, false, false});
+  CheckpointContents weights_only{true, false, false, true};
+  weights_only.weights = !has_adapters(decoder.weights());  // those are merged, so that the folder stands for itself
+  save_model_state(made, source_model, decoder, nullptr, 0, weights_only);
   write_samples(made / "samples.safetensors", update.samples);
   json root{{"role", role},
             {"step", step},

@@ -41,8 +41,12 @@ void convert(const std::byte* in, float* out, int64_t count, Convert to_float) {
   });
 }
 
-void read_floats(const TensorView& view, float* out, int64_t count) {
+}  // namespace
+
+void read_values(const TensorView& view, const at::Tensor& tensor) {
   const std::byte* in = view.bytes.data();
+  float* out = kernels::f32(tensor);
+  const int64_t count = tensor.numel();
   switch (view.dtype) {
     case DType::kF32:
       return convert<float>(in, out, count, [](float x) { return x; });
@@ -56,12 +60,10 @@ void read_floats(const TensorView& view, float* out, int64_t count) {
   }
 }
 
-}  // namespace
-
 void load_weights(const WeightFolder& folder, const ModelConfig& config, DecoderWeights& weights) {
   check_tensors(config, folder);
   for (auto& [name, tensor] : hf_parameters(config, weights)) {
-    read_floats(folder.get(name), kernels::f32(tensor), tensor.numel());
+    read_values(folder.get(name), tensor);
     folder.release(name);
   }
 }

@@ -36,10 +36,20 @@ std::future<RewardResult> RewardWorker::start(const Trajectory& trajectory) {
 void RewardWorker::submit(const TrajectoryPtr& trajectory) {
   auto result = start(*trajectory);
   const std::lock_guard lock(mutex_);
-  pending_[trajectory.get()] = {trajectory, std::move(result)};
+  pending_[trajectory.get()] = {trajectory, result.share()};
 }
 
-std::future<RewardResult> RewardWorker::take(const TrajectoryPtr& trajectory) {
+void RewardWorker::throw_failed() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, pending] : pending_) {
+    if (pending.succeeded || pending.trajectory.expired()) continue;
+    if (pending.result.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
+    pending.result.get();
+    pending.succeeded = true;
+  }
+}
+
+std::shared_future<RewardResult> RewardWorker::take(const TrajectoryPtr& trajectory) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = pending_.find(trajectory.get());
@@ -49,11 +59,11 @@ std::future<RewardResult> RewardWorker::take(const TrajectoryPtr& trajectory) {
       return result;
     }
   }
-  return start(*trajectory);
+  return start(*trajectory).share();
 }
 
 ScoredBatch RewardWorker::score(const RolloutBatch& batch) {
-  std::vector<std::future<RewardResult>> results;
+  std::vector<std::shared_future<RewardResult>> results;
   for (const Sample& sample : batch) results.push_back(take(store_->get(sample.handle)));
   const auto begin = Clock::now();
   ScoredBatch scored{batch, {}};

@@ -28,7 +28,7 @@ struct GivenRewards {
   std::function<void(const Trajectory&, const RewardResult&)> record;
 };
 
-// submit() and score() may be called from different threads.
+// submit(), throw_failed() and score() may be called from different threads.
 class RewardWorker {
  public:
   // `tokenizer` must outlive it.
@@ -43,6 +43,10 @@ class RewardWorker {
   // Starts scoring a response while others are still being drawn. Optional: score() starts what was not submitted.
   void submit(const TrajectoryPtr& trajectory);
 
+  // Throws the DataError of a submitted response that cannot be scored, as soon as that is known: what else is drawn is
+  // then of no use. Cheap, never waits.
+  void throw_failed();
+
   // Sets score and reward of each sample. DataError as RewardFunction::score.
   ScoredBatch score(const RolloutBatch& batch);
 
@@ -53,11 +57,12 @@ class RewardWorker {
  private:
   struct Pending {
     std::weak_ptr<const Trajectory> trajectory;  // an expired one was never asked for
-    std::future<RewardResult> result;
+    std::shared_future<RewardResult> result;
+    bool succeeded = false;
   };
 
   std::future<RewardResult> start(const Trajectory& trajectory);
-  std::future<RewardResult> take(const TrajectoryPtr& trajectory);
+  std::shared_future<RewardResult> take(const TrajectoryPtr& trajectory);
   void forget_unasked();
 
   std::unique_ptr<RewardFunction> function_;

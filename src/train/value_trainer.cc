@@ -79,7 +79,7 @@ ValueStats ValueTrainer::accumulate(std::span<const TrainingSample> samples, Dec
 
 ValueStats ValueTrainer::update(std::span<const TrainingSample> samples, const OnTokens& on_tokens) {
   ValueStats total;
-  DecoderWeights gradients = zero_weights(decoder_.config());
+  DecoderWeights gradients = zeros_of_trained(decoder_.weights());
   for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
     const auto order = epoch_samples(samples, options_, epoch, static_cast<uint64_t>(optimizer_.num_steps()));
     for (const auto& mini_batch : mini_batches(order, options_.mini_batch_samples)) {

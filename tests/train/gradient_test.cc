@@ -171,7 +171,7 @@ class WholeUpdate : public testing::Test {
   }
   Result run_unchecked(TrainerOptions options, OptimizerOptions rates, const OnTokens& on_tokens = {}) {
     auto decoder = make_decoder(folder_);
-    Optimizer optimizer(decoder->config(), rates);
+    Optimizer optimizer(decoder->weights(), rates);
     const UpdateStats stats = Trainer(*decoder, optimizer, options).update(samples_, on_tokens);
     return {stats, std::move(decoder)};
   }
@@ -226,7 +226,7 @@ TEST_F(WholeUpdate, NothingToComputeStillDecays) {
 TEST_F(WholeUpdate, AnInfiniteAdvantageIsAnErrorAndLeavesTheWeights) {
   samples_[0].advantage = std::numeric_limits<double>::quiet_NaN();
   auto decoder = make_decoder(folder_);
-  Optimizer optimizer(decoder->config(), {.lr = 1e-3});
+  Optimizer optimizer(decoder->weights(), {.lr = 1e-3});
   EXPECT_THROW(Trainer(*decoder, optimizer, options_).update(samples_), DataError);
   EXPECT_EQ(optimizer.num_steps(), 0);
   EXPECT_TRUE(bitwise_equal(decoder->weights(), make_decoder(folder_)->weights()));
