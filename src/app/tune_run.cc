@@ -172,14 +172,26 @@ void TuneRun::one_step() {
                   metrics.get("timing_s/step").value_or(0)));
 }
 
+// A full disk ends the run only where nothing would be left of it.
 void TuneRun::save(const std::function<void()>& before_publishing) {
-  const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
-    tuner_->save(folder);
-    write_file_atomic(data_state_path(folder), order_);
-    before_publishing();
-  });
-  saved_step_ = step_;
-  summary_.last_checkpoint = saved.folder;
+  bool reached = false;
+  try {
+    const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
+      tuner_->save(folder);
+      write_file_atomic(data_state_path(folder), order_);
+      reached = true;
+      before_publishing();
+    });
+    saved_step_ = step_;
+    summary_.last_checkpoint = saved.folder;
+  } catch (const IoError& error) {
+    if (step_ == total_steps_ || interrupted()) throw;
+    log_warn(
+        fmt::format("THE CHECKPOINT OF STEP {} WAS NOT SAVED: {}. Training goes on; the checkpoint before is "
+                    "untouched",
+                    step_, error.what()));
+    if (!reached) before_publishing();
+  }
 }
 
 }  // namespace tandem

@@ -102,7 +102,7 @@ constexpr AcceptedKey kAccepted[] = {
     {"actor_rollout_ref.actor.optim.optimizer_impl", "AdamW is Tandem's own"},
     {"actor_rollout_ref.actor.optim.override_optimizer_config", "AdamW is set by lr, betas and weight_decay"},
     {"actor_rollout_ref.actor.optim.zero_indexed_step", "the first step uses the first rate of the schedule"},
-    {"actor_rollout_ref.actor.checkpoint.async_save", "a step counts as saved when it is on disk"},
+    {"actor_rollout_ref.actor.checkpoint.async_save", "trainer.checkpoint.async_save decides, for all roles"},
     {"actor_rollout_ref.actor.checkpoint.mbridge_config.*", kOneDevice},
 
     {"actor_rollout_ref.rollout.name", kOneEngine},
@@ -169,7 +169,7 @@ constexpr AcceptedKey kAccepted[] = {
     {"critic.optim.optimizer_impl", "AdamW is Tandem's own"},
     {"critic.optim.override_optimizer_config", "AdamW is set by lr, betas and weight_decay"},
     {"critic.optim.zero_indexed_step", "the first step uses the first rate of the schedule"},
-    {"critic.checkpoint.async_save", "a step counts as saved when it is on disk"},
+    {"critic.checkpoint.async_save", "trainer.checkpoint.async_save decides, for all roles"},
     {"critic.checkpoint.mbridge_config.*", kOneDevice},
 
     {"reward.reward_manager.module.*", "only source=importlib reads it"},

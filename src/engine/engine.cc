@@ -100,12 +100,12 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
 }
 
 RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
-  return generate_with(prompts, options_.sampling, options_.num_samples);
+  return generate_with(prompts, options_.sampling, options_.num_samples, &options_.drawn);
 }
 
 RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) {
   const GeneratorStats kept = generation_;  // a step's count leaves validation out
-  RolloutBatch batch = generate_with(prompts, options_.validation_sampling, options_.num_validation_samples);
+  RolloutBatch batch = generate_with(prompts, options_.validation_sampling, options_.num_validation_samples, nullptr);
   generation_ = kept;
   return batch;
 }
@@ -113,11 +113,11 @@ RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) 
 RolloutBatch Engine::generate_greedy(const std::vector<PromptPtr>& prompts) {
   SamplingParams greedy = options_.sampling;
   greedy.temperature = 0;
-  return generate_with(prompts, greedy, 1);
+  return generate_with(prompts, greedy, 1, &options_.drawn, true);
 }
 
 RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                                   int64_t num_samples) {
+                                   int64_t num_samples, const DrawnSamples* drawn, bool greedy) {
   GeneratorOptions options;
   options.scheduler = options_.scheduler;
   options.prefix_caching = options_.prefix_caching;
@@ -131,15 +131,32 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
   std::unordered_map<const Prompt*, size_t> place;
   for (size_t i = 0; i < prompts.size(); ++i) place.emplace(prompts[i].get(), i);
   check(place.size() == prompts.size(), "a prompt stands in the batch twice");
-  Generator generator(*decoder_, options, tokenizer_, [&](TrajectoryPtr trajectory, const std::string&) {
+  const auto keep = [&](TrajectoryPtr trajectory) {
     if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
     if (options_.on_finished) options_.on_finished(trajectory);
     const size_t i = place.at(trajectory->prompt.get()) * static_cast<size_t>(num_samples) + trajectory->sample_index;
     finished[i] = std::move(trajectory);
+  };
+  Generator generator(*decoder_, options, tokenizer_, [&](TrajectoryPtr trajectory, const std::string&) {
+    if (drawn != nullptr && drawn->record) drawn->record(greedy, trajectory);
+    keep(std::move(trajectory));
   });
-  for (const PromptPtr& prompt : prompts)
+  for (const PromptPtr& prompt : prompts) {
+    std::vector<uint32_t> missing;
+    for (uint32_t i = 0; i < static_cast<uint32_t>(num_samples); ++i) {
+      TrajectoryPtr known;
+      if (drawn != nullptr && drawn->recall) known = drawn->recall(greedy, prompt, i, policy_version_);
+      if (known) {
+        keep(std::move(known));
+      } else {
+        missing.push_back(i);
+      }
+    }
+    if (missing.empty()) continue;
+    const auto count = static_cast<uint32_t>(missing.size());
     generator.add(std::make_shared<GenerationRequest>(
-        GenerationRequest{prompt, sampling, static_cast<uint32_t>(num_samples), policy_version_, {}}));
+        GenerationRequest{prompt, sampling, count, policy_version_, {}, std::move(missing)}));
+  }
   while (generator.step())
     if (options_.between_passes) options_.between_passes();
 
@@ -198,11 +215,26 @@ Metrics Engine::update_policy(const RolloutBatch& batch) {
   metrics.set("actor/lr", stats.lr);
   metrics.set("actor/optimizer_steps", static_cast<double>(stats.num_optimizer_steps));
   metrics.set("actor/skipped_samples", static_cast<double>(stats.num_skipped_samples));
+  if (stats.num_skipped_updates > 0)
+    metrics.set("actor/skipped_updates", static_cast<double>(stats.num_skipped_updates));
   return metrics;
 }
 
 void Engine::save(const std::filesystem::path& folder) const {
   save_model_state(folder / "actor", options_.model_path, *decoder_, optimizer_.get(), policy_version_, options_.save);
+}
+
+void Engine::copy_state(ModelStateCopy& into) const {
+  copy_model_state(*decoder_, optimizer_.get(), policy_version_, into);
+}
+
+void Engine::restore(const ModelStateCopy& copy) {
+  restore_model_state(copy, *decoder_, options_.optimizer, optimizer_);
+  policy_version_ = copy.version;
+}
+
+void Engine::save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const {
+  save_model_copy(folder / "actor", options_.model_path, decoder_->config(), copy, options_.save, pace);
 }
 
 void Engine::load(const std::filesystem::path& folder) {

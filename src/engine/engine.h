@@ -18,6 +18,14 @@
 
 namespace tandem {
 
+// Samples of an interrupted run, which need not be drawn again. `greedy`: remax's baselines. Validation is not among
+// them. All may be empty.
+struct DrawnSamples {
+  std::function<TrajectoryPtr(bool greedy, const PromptPtr& prompt, uint32_t sample_index, uint64_t policy_version)>
+      recall;                                                     // null: draw it
+  std::function<void(bool greedy, const TrajectoryPtr&)> record;  // each response as soon as it is finished
+};
+
 struct EngineOptions {
   std::filesystem::path model_path;
   LoraOptions lora;
@@ -38,6 +46,7 @@ struct EngineOptions {
   std::function<void(int64_t tokens)> on_tokens;  // progress; may be empty
   // Each response as soon as it is finished, in no fixed order, so that its reward can be begun; may be empty.
   std::function<void(const TrajectoryPtr&)> on_finished;
+  DrawnSamples drawn;
   std::function<void()> between_passes;  // of rollout; what it throws ends the rollout; may be empty
 };
 
@@ -77,13 +86,20 @@ class Engine {
   void save(const std::filesystem::path& folder) const;
   void load(const std::filesystem::path& folder);
 
+  // The same in memory: a copy is taken between verbs, and any thread may write it to a folder while training goes on.
+  void copy_state(ModelStateCopy& into) const;
+  void restore(const ModelStateCopy& copy);
+  void save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const;
+
   Decoder& decoder() { return *decoder_; }
+  const Decoder& decoder() const { return *decoder_; }
   uint64_t policy_version() const { return policy_version_; }
   Metrics take_generation();  // of everything drawn since the last call, validation left out
 
  private:
-  RolloutBatch generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                             int64_t num_samples);
+  // `drawn`: null in validation.
+  RolloutBatch generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling, int64_t num_samples,
+                             const DrawnSamples* drawn, bool greedy = false);
 
   EngineOptions options_;
   const Tokenizer* tokenizer_;

@@ -81,9 +81,9 @@ void read_values(const TensorView& view, const at::Tensor& out);
 // Reads every tensor (any float type) into `weights`, by many threads, and lets the file's pages go.
 void load_weights(const WeightFolder& folder, const ModelConfig& config, DecoderWeights& weights);
 
-// model.safetensors (or shards) and config.json. F32 or BF16.
+// model.safetensors (or shards) and config.json. F32 or BF16. `pace` may be null.
 void save_weights(const std::filesystem::path& folder, const ModelConfig& config, const DecoderWeights& weights,
-                  DType dtype);
+                  DType dtype, WritePace* pace = nullptr);
 
 // Normal(0, 0.02) matrices and unit norms from a counter-based stream: for tests and benches.
 void init_random(DecoderWeights& weights, uint64_t seed);

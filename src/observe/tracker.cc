@@ -16,6 +16,7 @@ namespace tandem {
 namespace {
 
 constexpr std::array<std::string_view, 3> kBuiltIn = {"console", "file", "tensorboard"};
+constexpr size_t kMostWaiting = 10'000;  // steps
 constexpr std::array<std::string_view, 7> kServices = {"wandb",   "mlflow",  "swanlab", "vemlp_wandb",
                                                        "clearml", "trackio", "tracking"};
 
@@ -88,6 +89,15 @@ bool warn_of_services(std::span<const std::string> names, const std::filesystem:
 }
 
 }  // namespace
+
+Tracker::Tracker(std::vector<std::unique_ptr<MetricSink>> sinks) {
+  for (auto& sink : sinks) outputs_.push_back({std::move(sink), Backlog<Line>(kMostWaiting)});
+}
+
+void Tracker::log(int64_t step, const Metrics& metrics) {
+  for (Output& output : outputs_)
+    output.waiting.write({step, metrics}, [&](const Line& line) { output.sink->log(line.step, line.metrics); });
+}
 
 std::string console_line(int64_t step, const Metrics& metrics) {
   std::string line = fmt::format("step:{}", step);

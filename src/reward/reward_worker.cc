@@ -22,6 +22,11 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 }  // namespace
 
 std::future<RewardResult> RewardWorker::start(const Trajectory& trajectory) {
+  if (auto known = given_.recall ? given_.recall(trajectory) : std::nullopt) {
+    std::promise<RewardResult> result;
+    result.set_value(std::move(*known));
+    return result.get_future();
+  }
   const Prompt& prompt = *trajectory.prompt;
   return function_->submit({prompt.data_source, tokenizer_.decode(trajectory.response_ids), prompt.ground_truth,
                             prompt.extra_info, trajectory.stop_reason != StopReason::kLength, prompt.id,
@@ -64,6 +69,7 @@ ScoredBatch RewardWorker::score(const RolloutBatch& batch) {
   ScoredBatch scored{batch, {}};
   for (size_t i = 0; i < batch.size(); ++i) {
     const RewardResult result = results[i].get();
+    if (given_.record) given_.record(*store_->get(batch[i].handle), result);
     Sample& sample = scored.samples[i];
     sample.score = result.score;
     sample.reward = sample.score + overlong_penalty(overlong_, sample.response_length);

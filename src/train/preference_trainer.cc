@@ -111,8 +111,8 @@ PreferenceTrainer::Result PreferenceTrainer::update(std::span<const TrainingSamp
                                                     const OnTokens& on_tokens) {
   DecoderWeights gradients = zeros_of_trained(decoder_.weights());
   Result result{accumulate(samples, gradients, on_tokens)};
-  const auto step = guarded_step(optimizer_, decoder_.weights(), gradients, result.loss, "optim.lr");
-  result.grad_norm = step.grad_norm, result.lr = step.lr;
+  const auto step = guarded_step(optimizer_, decoder_.weights(), gradients, result.loss, "optim.lr", options_, samples);
+  if (step) result.grad_norm = step->grad_norm, result.lr = step->lr;
   return result;
 }
 
