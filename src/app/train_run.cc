@@ -39,8 +39,17 @@ int64_t optimizer_steps(const Config& config, int64_t train_rows) {
 }
 
 template <class Options>
-Options with_progress(Options options, Progress& progress) {
-  options.on_tokens = [&progress](int64_t tokens) { progress.advance(tokens); };
+Options with_progress(Options options, Progress& progress, WatchedRun& watched) {
+  options.on_tokens = [&progress, &watched](int64_t tokens) {
+    progress.advance(tokens);
+    watched.work_done(tokens);
+  };
+  return options;
+}
+
+EngineOptions with_passes(EngineOptions options, const RunConfig& config, WatchedRun& watched) {
+  if (!config.profile.steps.empty())
+    options.on_pass = [&watched](const GeneratorPass& pass) { watched.pass_done(pass); };
   return options;
 }
 
@@ -82,13 +91,16 @@ TrainRun::TrainRun(Config config)
       chat_(resolve_model(config_.actor_rollout_ref.model.path)),
       train_data_(load_data(train_data_options(config_), config_, chat_)),
       total_steps_(total_steps(config_, static_cast<int64_t>(train_data_.size()))),
+      watched_(config_.trainer, folder_),
       store_(std::make_shared<TrajectoryStore>()),
       actor_(single(
           std::make_shared<Engine>(
               with_early_rewards(
-                  with_progress(engine_options(config_, chat_.special(),
-                                               optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))),
-                                progress_),
+                  with_passes(
+                      with_progress(engine_options(config_, chat_.special(),
+                                                   optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))),
+                                    progress_, watched_),
+                      config_.trainer, watched_),
                   reward_),
               &chat_.tokenizer(), store_),
           {&timer_, &progress_})),
@@ -99,11 +111,12 @@ TrainRun::TrainRun(Config config)
                      ? std::make_optional(single(std::make_shared<Reference>(reference_options(config_), store_),
                                                  {&timer_, &progress_}))
                      : std::nullopt),
-      critic_(needs_critic(config_) ? std::make_optional(single(
-                                          std::make_shared<Critic>(
-                                              with_progress(critic_options(config_, total_steps_), progress_), store_),
-                                          {&timer_, &progress_}))
-                                    : std::nullopt),
+      critic_(needs_critic(config_)
+                  ? std::make_optional(
+                        single(std::make_shared<Critic>(
+                                   with_progress(critic_options(config_, total_steps_), progress_, watched_), store_),
+                               {&timer_, &progress_}))
+                  : std::nullopt),
       program_(make_program(program_options(config_, train_data_.size()), roles())),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
                    static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))) {
@@ -146,6 +159,14 @@ RunSummary TrainRun::run() {
   catch_interrupts();
   resume();
   summary_.folder = folder_;
+  watched_.during(step_, [this] { steps(); });
+  summary_.last_step = step_;
+  summary_.interrupted = interrupted() && step_ < total_steps_;
+  watched_.ended(step_, summary_.interrupted);
+  return std::move(summary_);
+}
+
+void TrainRun::steps() {
   progress_.step(step_, total_steps_, "");
   if (validation_data_ && (config_.trainer.val_before_train || config_.trainer.val_only)) {
     const Metrics metrics = validate(step_);
@@ -153,13 +174,11 @@ RunSummary TrainRun::run() {
   }
   while (!config_.trainer.val_only && step_ < total_steps_ && !interrupted()) one_step();
   if (interrupted() && step_ > saved_step_) save([] {});  // it came after the last save
-  summary_.last_step = step_;
-  summary_.interrupted = interrupted() && step_ < total_steps_;
-  return std::move(summary_);
 }
 
 void TrainRun::one_step() {
   timer_.reset();
+  watched_.begin_step(step_ + 1, timer_);
   const auto start = Clock::now();
   StepResult result;
   {
@@ -174,6 +193,7 @@ void TrainRun::one_step() {
     store_->clear();
   }
   finish_step(result, seconds_since(start));
+  watched_.end_step(timer_);
 }
 
 // A checkpoint is published after its step is in the log: a run killed between the two makes the step again, while a

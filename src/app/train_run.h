@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/chat.h"
+#include "app/watch_run.h"
 #include "checkpoint/manager.h"
 #include "config/config.h"
 #include "data/prompt_stream.h"
@@ -38,6 +39,7 @@ class TrainRun {
  private:
   Roles roles();  // makes token_advantages_
   void resume();
+  void steps();
   void one_step();
   Metrics validate(int64_t step);
   void save(const std::function<void()>& before_publishing);
@@ -51,6 +53,7 @@ class TrainRun {
   PromptDataset train_data_;
   std::optional<PromptDataset> validation_data_;
   int64_t total_steps_ = 0, step_ = 0, saved_step_ = 0;
+  WatchedRun watched_;
   Progress progress_;
   PhaseTimer timer_;
   std::shared_ptr<TrajectoryStore> store_;

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "reward/child_process.h"
+#include "base/child_process.h"
 #include "reward/function_script.h"
 
 namespace tandem {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "data/expect_error.h"
-#include "reward/child_process.h"
+#include "base/child_process.h"
 #include "reward/http_connection.h"
 
 namespace tandem {
