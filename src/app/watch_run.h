@@ -11,6 +11,7 @@
 #include "dashboard/server.h"
 #include "observe/run_log.h"
 #include "observe/timing.h"
+#include "observe/trace.h"
 #include "rollout/generator.h"
 
 namespace tandem {

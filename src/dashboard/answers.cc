@@ -53,7 +53,7 @@ void append_strings(std::string& out, const std::vector<std::string>& words) {
   out += ']';
 }
 
-void append_run(std::string& out, const Run& run) {
+void append_run(std::string& out, const RecordedRun& run) {
   const RunStatus status = run.status();
   out += "{\"id\":";
   append_json_string(out, status.id);
@@ -167,7 +167,7 @@ std::string series_answer(const RunStore& store, const SeriesQuery& query) {
   return out += '}';
 }
 
-std::string rows_answer(const Run& run, const std::string& prefix, size_t most) {
+std::string rows_answer(const RecordedRun& run, const std::string& prefix, size_t most) {
   return run.with_series([&](const RunSeries& series) {
     std::vector<std::pair<std::string, std::vector<double>>> columns;
     std::vector<bool> has(series.rows());
@@ -198,7 +198,7 @@ std::string rows_answer(const Run& run, const std::string& prefix, size_t most) 
   });
 }
 
-std::string config_answer(const Run& run) {
+std::string config_answer(const RecordedRun& run) {
   std::string out = "[";
   for (const auto& [key, value] : run.config()) {
     out += out.size() > 1 ? ",[" : "[";
@@ -210,7 +210,7 @@ std::string config_answer(const Run& run) {
   return out += ']';
 }
 
-std::string log_answer(const Run& run) {
+std::string log_answer(const RecordedRun& run) {
   std::string out = "[";
   for (const std::string& line : run.log_lines()) {
     if (!line.starts_with('{') || !line.ends_with('}')) continue;

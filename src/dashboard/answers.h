@@ -30,14 +30,14 @@ struct SeriesQuery {
 std::string series_answer(const RunStore& store, const SeriesQuery& query);
 
 // The rows that have a metric of this prefix, the newest `most` of them: {"steps": [...], "columns": {name: [...]}}.
-std::string rows_answer(const Run& run, const std::string& prefix, size_t most);
+std::string rows_answer(const RecordedRun& run, const std::string& prefix, size_t most);
 
-std::string samples_answer(Run& run, const SampleFilter& filter, size_t first, size_t count);
+std::string samples_answer(RecordedRun& run, const SampleFilter& filter, size_t first, size_t count);
 // The line itself, with the texts of its tokens; nothing when there is no such sample.
-std::optional<std::string> sample_answer(Run& run, size_t index, const TokenTexts& token_texts);
+std::optional<std::string> sample_answer(RecordedRun& run, size_t index, const TokenTexts& token_texts);
 
-std::string config_answer(const Run& run);
-std::string log_answer(const Run& run);
+std::string config_answer(const RecordedRun& run);
+std::string log_answer(const RecordedRun& run);
 
 // Prometheus' text format, 0.0.4: the newest value of every metric, tandem_actor_pg_loss{run="..."} for actor/pg_loss.
 std::string prometheus_answer(const RunStore& store);

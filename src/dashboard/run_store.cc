@@ -74,7 +74,7 @@ bool RunStore::look_for_runs() {
   bool changed = gone > 0;
   for (const auto& [id, folder] : found) {
     if (runs_.contains(id)) continue;
-    runs_.emplace(id, std::make_shared<Run>(id, folder));
+    runs_.emplace(id, std::make_shared<RecordedRun>(id, folder));
     changed = true;
   }
   return changed;
@@ -89,7 +89,7 @@ void RunStore::watch() {
       next_look = Clock::now() + kNewRuns;
     }
     for (const auto& run : runs()) {
-      const Run::News news = run->poll(kAtOnce);
+      const RecordedRun::News news = run->poll(kAtOnce);
       changed |= news.changed, more |= news.more;
       if (stopped()) return;
     }
@@ -103,14 +103,14 @@ void RunStore::watch() {
   }
 }
 
-std::vector<std::shared_ptr<Run>> RunStore::runs() const {
+std::vector<std::shared_ptr<RecordedRun>> RunStore::runs() const {
   const std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<Run>> out;
+  std::vector<std::shared_ptr<RecordedRun>> out;
   for (const auto& [id, run] : runs_) out.push_back(run);
   return out;
 }
 
-std::shared_ptr<Run> RunStore::find(const std::string& id) const {
+std::shared_ptr<RecordedRun> RunStore::find(const std::string& id) const {
   const std::lock_guard lock(mutex_);
   const auto found = runs_.find(id);
   return found == runs_.end() ? nullptr : found->second;

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "dashboard/run.h"
+#include "dashboard/recorded_run.h"
 
 namespace tandem {
 
@@ -25,8 +25,8 @@ class RunStore {
   RunStore(std::vector<std::filesystem::path> roots, std::chrono::milliseconds interval);
   ~RunStore();
 
-  std::vector<std::shared_ptr<Run>> runs() const;          // by id
-  std::shared_ptr<Run> find(const std::string& id) const;  // null: there is none
+  std::vector<std::shared_ptr<RecordedRun>> runs() const;          // by id
+  std::shared_ptr<RecordedRun> find(const std::string& id) const;  // null: there is none
   const std::vector<std::filesystem::path>& roots() const { return roots_; }
 
   // Counts the changes. wait() returns the newest count as soon as it differs from `seen`, or after `limit`, or when
@@ -43,7 +43,7 @@ class RunStore {
   const std::chrono::milliseconds interval_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::map<std::string, std::shared_ptr<Run>> runs_;
+  std::map<std::string, std::shared_ptr<RecordedRun>> runs_;
   uint64_t version_ = 1;
   bool stopping_ = false;
   std::thread thread_;

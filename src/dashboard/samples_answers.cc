@@ -42,7 +42,7 @@ json summary(const SamplesIndex& samples, size_t index) {
   return out;
 }
 
-std::string model_of(const Run& run) {
+std::string model_of(const RecordedRun& run) {
   std::string model;
   for (const auto& [key, value] : run.config())
     if (key == "actor_rollout_ref.model.path" || key == "model.path") model = value;
@@ -53,7 +53,7 @@ std::string as_text(const json& value) { return value.dump(-1, ' ', false, json:
 
 }  // namespace
 
-std::string samples_answer(Run& run, const SampleFilter& filter, size_t first, size_t count) {
+std::string samples_answer(RecordedRun& run, const SampleFilter& filter, size_t first, size_t count) {
   return run.with_samples([&](SamplesIndex& samples) {
     const bool complete = samples.read(kReadAtOnce);
     const std::vector<size_t> found = samples.find(filter);
@@ -68,7 +68,7 @@ std::string samples_answer(Run& run, const SampleFilter& filter, size_t first, s
   });
 }
 
-std::optional<std::string> sample_answer(Run& run, size_t index, const TokenTexts& token_texts) {
+std::optional<std::string> sample_answer(RecordedRun& run, size_t index, const TokenTexts& token_texts) {
   const auto line = run.with_samples([&](SamplesIndex& samples) -> std::optional<std::pair<std::string, uint64_t>> {
     samples.read(kReadAtOnce);
     if (index >= samples.size()) return std::nullopt;

@@ -34,6 +34,15 @@ const char* content_type(std::string_view path) {
   return "text/javascript; charset=utf-8";
 }
 
+// The library would compress a text that it is given whole, at the slowest setting: a second a megabyte, to save what a
+// local line carries in a millisecond.
+void send(Response& response, std::string text, const char* type) {
+  auto kept = std::make_shared<const std::string>(std::move(text));
+  response.set_content_provider(kept->size(), type, [kept](size_t offset, size_t length, httplib::DataSink& sink) {
+    return sink.write(kept->data() + offset, length);
+  });
+}
+
 void refuse(Response& response, int status, std::string_view why) {
   response.status = status;
   std::string body = "{\"error\":";
@@ -162,14 +171,14 @@ class Dashboard::State {
     });
     add_page();
     server_.Get("/api/runs",
-                [this](const Request&, Response& response) { response.set_content(runs_answer(store_), kJson); });
+                [this](const Request&, Response& response) { send(response, runs_answer(store_), kJson); });
     server_.Get("/api/series", [this](const Request& request, Response& response) {
-      response.set_content(series_answer(store_, series_query(request)), kJson);
+      send(response, series_answer(store_, series_query(request)), kJson);
     });
     server_.Get("/api/system",
-                [this](const Request&, Response& response) { response.set_content(meters_.as_json(), kJson); });
+                [this](const Request&, Response& response) { send(response, meters_.as_json(), kJson); });
     server_.Get("/metrics", [this](const Request&, Response& response) {
-      response.set_content(prometheus_answer(store_), "text/plain; version=0.0.4");
+      send(response, prometheus_answer(store_), "text/plain; version=0.0.4");
     });
     server_.Get("/api/events", [this](const Request&, Response& response) { stream(response); });
     add_run_routes();
@@ -179,7 +188,7 @@ class Dashboard::State {
     for (const Asset& asset : dashboard_assets()) {
       const auto serve = [&asset](const Request&, Response& response) {
         response.set_header("Cache-Control", "no-cache");
-        response.set_content(asset.content.data(), asset.content.size(), content_type(asset.path));
+        send(response, std::string(asset.content), content_type(asset.path));
       };
       if (asset.path == "index.html") server_.Get("/", serve);
       std::string pattern = "/";  // a path is a regular expression to the library
@@ -196,27 +205,27 @@ class Dashboard::State {
       if (!run) return refuse(response, 404, "there is no such run");
       const std::optional<std::string> body = answer(*run, request);
       if (!body) return refuse(response, 404, "the run has no such thing");
-      response.set_content(*body, kJson);
+      send(response, *body, kJson);
     });
   }
 
   void add_run_routes() {
     using Body = std::optional<std::string>;
-    run_route("/api/rows", [](Run& run, const Request& request) -> Body {
+    run_route("/api/rows", [](RecordedRun& run, const Request& request) -> Body {
       const size_t most = std::min(number<size_t>(request, "most").value_or(500), kMaxRows);
       return rows_answer(run, word(request, "prefix"), most);
     });
-    run_route("/api/samples", [](Run& run, const Request& request) -> Body {
+    run_route("/api/samples", [](RecordedRun& run, const Request& request) -> Body {
       const size_t count = std::min(number<size_t>(request, "count").value_or(50), kMaxSamples);
       return samples_answer(run, sample_filter(request), number<size_t>(request, "first").value_or(0), count);
     });
-    run_route("/api/sample", [this](Run& run, const Request& request) -> Body {
+    run_route("/api/sample", [this](RecordedRun& run, const Request& request) -> Body {
       const auto index = number<size_t>(request, "index");
       return index ? sample_answer(run, *index, options_.token_texts) : std::nullopt;
     });
-    run_route("/api/config", [](Run& run, const Request&) -> Body { return config_answer(run); });
-    run_route("/api/log", [](Run& run, const Request&) -> Body { return log_answer(run); });
-    run_route("/api/trace", [](Run& run, const Request& request) -> Body {
+    run_route("/api/config", [](RecordedRun& run, const Request&) -> Body { return config_answer(run); });
+    run_route("/api/log", [](RecordedRun& run, const Request&) -> Body { return log_answer(run); });
+    run_route("/api/trace", [](RecordedRun& run, const Request& request) -> Body {
       const auto step = number<int64_t>(request, "step");
       const auto steps = run.traces();
       if (!step || std::find(steps.begin(), steps.end(), *step) == steps.end()) return std::nullopt;

@@ -21,6 +21,8 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kEndGrace{2};  // from its last word to the end of the process
+
 std::string python_program() {
   const char* chosen = std::getenv("TANDEM_PYTHON");
   return chosen != nullptr && *chosen != '\0' ? chosen : "python3";
@@ -134,7 +136,10 @@ void BridgeSink::serve() {
     }
     child.flush();
     const Heard heard = hear(child, options_.service);
-    if (heard.done) return;
+    if (heard.done) {
+      child.stop(kEndGrace);
+      return;
+    }
     if (!heard.trouble.empty()) return give_up(heard.trouble);
     if (Clock::now() >= deadline)
       return give_up(fmt::format("it has not finished within {} s of the run's end",

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "observe/trace.h"
+
 namespace tandem {
 namespace {
 

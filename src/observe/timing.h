@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "observe/metrics.h"
-#include "observe/trace.h"
 
 namespace tandem {
+
+class TraceRecorder;
 
 // Adds up, by name, the time during which at least one scope of that name was open: repeats add, a scope inside another
 // of its own name adds nothing, and an outer scope includes the inner ones of other names. Thread-safe; outlives its

@@ -21,7 +21,7 @@ void write(const std::filesystem::path& path, std::string_view text) {
 }
 
 // Waits until the store has read `rows` rows of the run.
-std::shared_ptr<Run> wait_for(const RunStore& store, const std::string& id, size_t rows) {
+std::shared_ptr<RecordedRun> wait_for(const RunStore& store, const std::string& id, size_t rows) {
   for (int i = 0; i < 500; ++i) {
     const auto run = store.find(id);
     if (run && run->status().rows == rows) return run;
@@ -71,7 +71,7 @@ TEST(RunStore, FollowsRunsThatComeAndGrow) {
 
 TEST(Run, StateComesFromItsLog) {
   const TempFolder folder;
-  Run run("r", folder.path());
+  RecordedRun run("r", folder.path());
   write(folder / "metrics.jsonl", "{\"step\":1}\n");
   write(folder / "log.jsonl", R"({"time":1,"level":"info","event":"start","text":"started"})"
                               "\n"
@@ -115,7 +115,7 @@ class Answers : public testing::Test {
 
   TempFolder folder_;
   std::optional<RunStore> store_;
-  std::shared_ptr<Run> a_;
+  std::shared_ptr<RecordedRun> a_;
 };
 
 TEST_F(Answers, RunsOfAChartShareTheirPieces) {

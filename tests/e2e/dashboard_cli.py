@@ -1,11 +1,10 @@
-"""Runs are trained and looked at: dashboard_cli.py PROGRAM [FOLDER for screenshots]. Standard library only; the browser's
+"""Runs are trained and looked at: dashboard_cli.py PROGRAM. Standard library only; the browser's
 part is left out, with a word, where no Chromium is installed."""
 import json
 import os
 import re
 import signal
 import socket
-import sys
 import time
 import urllib.error
 import urllib.parse
@@ -15,8 +14,6 @@ import dashboard_pages
 from browser import find_chromium
 from driver import REWARD, expect, in_temporary_folder, lines, refused, run, settings, start, wait_for_a_step, write
 from tiny_model import write_model
-
-SCREENSHOTS = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else None
 
 
 class Served:
@@ -179,7 +176,7 @@ def main():
     parts = [recorded_runs, log_and_traces, over_http, within_a_run, trackers]
     chromium = find_chromium()
     if chromium:
-        parts.append(lambda: dashboard_pages.look(chromium, Served, settings, SCREENSHOTS))
+        parts.append(lambda: dashboard_pages.look(chromium, Served, settings))
     else:
         print("no Chromium here: the pages were not looked at (apt-get install chromium, or set CHROMIUM)")
     for part in parts:

@@ -49,9 +49,7 @@ def many_runs(chromium, served_type):
             browser.close()
 
 
-def look(chromium, served_type, settings, screenshots):
-    if screenshots:
-        os.makedirs(screenshots, exist_ok=True)
+def look(chromium, served_type, settings):
     with served_type("runs") as served:
         browser = Browser(chromium)
         try:

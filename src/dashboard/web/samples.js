@@ -10,10 +10,12 @@ const tone = (reward, least, most) => (most > least && reward >= (least + most) 
 const chip = (sample) => h("span", { class: "chip", style: { "--tone": `var(${tone(sample.reward, spread.least, spread.most)})` } }, number(sample.reward));
 const spread = { least: 0, most: 1 };
 
-// Of each step the first, of many steps a part spread evenly.
-function oneAStep(items, but) {
+// All of a few; of many the first of each step, and of many steps a part spread evenly.
+function worthComparing(items, but) {
+  const others = items.filter((item) => item.index !== but.index);
+  if (others.length <= MOST_CHIPS) return others;
   const steps = new Map();
-  for (const item of items) if (item.index !== but.index && !steps.has(item.step)) steps.set(item.step, item);
+  for (const item of others) if (!steps.has(item.step)) steps.set(item.step, item);
   const all = [...steps.values()];
   if (all.length <= MOST_CHIPS) return all;
   return Array.from({ length: MOST_CHIPS }, (_, i) => all[Math.round((i * (all.length - 1)) / (MOST_CHIPS - 1))]);
@@ -115,7 +117,7 @@ export function samplesView(main) {
     const answer = await ask("samples", { run: run.id, prompt: sample.prompt_key, order: "oldest", count: MOST_SAME }).catch(() => null);
     if (!answer || left || selected !== sample.index || answer.items.length < 2) return;
     const result = h("div", { class: "prose mono", hidden: true, id: "diff" });
-    const buttons = oneAStep(answer.items, sample).map((item) => h("button", { type: "button", "aria-pressed": "false", title: item.response, onclick: async (event) => {
+    const buttons = worthComparing(answer.items, sample).map((item) => h("button", { type: "button", "aria-pressed": "false", title: item.response, onclick: async (event) => {
       for (const button of buttons) button.setAttribute("aria-pressed", String(button === event.currentTarget));
       const other = await ask("sample", { run: run.id, index: item.index });
       result.hidden = false;

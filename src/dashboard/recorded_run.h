@@ -25,9 +25,9 @@ struct RunStatus {
 };
 
 // Thread-safe: samples and the rest are guarded apart, so that a long look at samples keeps no chart waiting.
-class Run {
+class RecordedRun {
  public:
-  Run(std::string id, std::filesystem::path folder);
+  RecordedRun(std::string id, std::filesystem::path folder);
 
   const std::string& id() const { return id_; }
   const std::filesystem::path& folder() const { return folder_; }

@@ -1,4 +1,4 @@
-#include "dashboard/run.h"
+#include "dashboard/recorded_run.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ bool says(std::string_view line, std::string_view key, std::string_view word) {
 
 }  // namespace
 
-Run::Run(std::string id, fs::path folder)
+RecordedRun::RecordedRun(std::string id, fs::path folder)
     : id_(std::move(id)),
       folder_(std::move(folder)),
       metrics_tail_(folder_ / "metrics.jsonl"),
@@ -38,7 +38,7 @@ Run::Run(std::string id, fs::path folder)
   status_.id = id_;
 }
 
-void Run::add_log_line(std::string_view line) {
+void RecordedRun::add_log_line(std::string_view line) {
   status_.errors += says(line, "level", "error");
   status_.warnings += says(line, "level", "warning");
   if (says(line, "event", "start")) status_.finished = status_.failed = false;
@@ -48,7 +48,7 @@ void Run::add_log_line(std::string_view line) {
   if (log_.size() > kLogLines) log_.pop_front();
 }
 
-Run::News Run::poll(size_t max_bytes) {
+RecordedRun::News RecordedRun::poll(size_t max_bytes) {
   const std::lock_guard lock(mutex_);
   bool changed = false;
   bool more =
@@ -70,7 +70,7 @@ Run::News Run::poll(size_t max_bytes) {
   return {changed, more};
 }
 
-RunStatus Run::status() const {
+RunStatus RecordedRun::status() const {
   const std::lock_guard lock(mutex_);
   RunStatus status = status_;
   status.rows = series_.rows();
@@ -82,7 +82,7 @@ RunStatus Run::status() const {
   return status;
 }
 
-std::vector<int64_t> Run::traces() const {
+std::vector<int64_t> RecordedRun::traces() const {
   std::vector<int64_t> steps;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder_, ignored)) {
@@ -97,12 +97,12 @@ std::vector<int64_t> Run::traces() const {
   return steps;
 }
 
-std::deque<std::string> Run::log_lines() const {
+std::deque<std::string> RecordedRun::log_lines() const {
   const std::lock_guard lock(mutex_);
   return log_;
 }
 
-std::vector<std::pair<std::string, std::string>> Run::config() const {
+std::vector<std::pair<std::string, std::string>> RecordedRun::config() const {
   try {
     return flat_yaml(read_file(folder_ / "config.yaml"), (folder_ / "config.yaml").string());
   } catch (const Error&) {  // absent, or being written: there is nothing to show
