@@ -53,6 +53,7 @@ MeterLog::MeterLog(std::filesystem::path disk)
     : disk_(std::move(disk)), thread_([this](const std::stop_token& stop) { watch(stop); }) {}
 
 void MeterLog::watch(const std::stop_token& stop) {
+  const GpuMeters gpus(load_nvml());
   CpuTicks before = parse_cpu_ticks(first_line("/proc/stat"));
   std::mutex waiting;
   std::condition_variable_any wake;
@@ -75,6 +76,7 @@ void MeterLog::watch(const std::stop_token& stop) {
     reading.memory_total_gb = memory.total_gb;
     reading.memory_used_gb = memory.total_gb - memory.available_gb;
     reading.disk_free_gb = ignored ? 0 : static_cast<double>(space.available) / kGb;
+    reading.gpus = gpus.read();
     before = now;
     const std::lock_guard lock(mutex_);
     readings_.push_back(reading);
@@ -91,7 +93,16 @@ std::string MeterLog::as_json() const {
   append_list(out, "memory_used_gb", readings_, [](const Meters& m) { return m.memory_used_gb; });
   append_list(out, "memory_total_gb", readings_, [](const Meters& m) { return m.memory_total_gb; });
   append_list(out, "disk_free_gb", readings_, [](const Meters& m) { return m.disk_free_gb; });
-  return out += '}';
+  out += ",\"gpus\":[";
+  const size_t num_gpus = readings_.empty() ? 0 : readings_.back().gpus.size();
+  for (size_t gpu = 0; gpu < num_gpus; ++gpu) {
+    std::string one = "{";
+    append_list(one, "busy", readings_, [gpu](const Meters& m) { return m.gpus[gpu].busy; });
+    append_list(one, "memory_used_gb", readings_, [gpu](const Meters& m) { return m.gpus[gpu].memory_used_gb; });
+    append_list(one, "memory_total_gb", readings_, [gpu](const Meters& m) { return m.gpus[gpu].memory_total_gb; });
+    out += (gpu > 0 ? "," : "") + one + "}";
+  }
+  return out += "]}";
 }
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// The machine's meters, one reading every two seconds for the last ten minutes. Read from /proc.
+// The machine's meters, one reading every two seconds for the last ten minutes. Read from /proc and the GPU driver.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,11 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
+
+#include "dashboard/gpu_meters.h"
 
 namespace tandem {
 
@@ -17,6 +21,7 @@ struct Meters {
   double load = 0;   // of one minute
   double memory_used_gb = 0, memory_total_gb = 0;
   double disk_free_gb = 0;  // where the runs are
+  std::vector<GpuReading> gpus;
 };
 
 struct CpuTicks {
@@ -28,7 +33,7 @@ CpuTicks parse_cpu_ticks(std::string_view proc_stat);  // its first line
 class MeterLog {
  public:
   explicit MeterLog(std::filesystem::path disk);
-  std::string as_json() const;  // {"time": [...], "cpu": [...], ...}
+  std::string as_json() const;  // {"time": [...], "cpu": [...], ..., "gpus": [{"busy": [...], ...}, ...]}
 
  private:
   void watch(const std::stop_token& stop);

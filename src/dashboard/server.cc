@@ -100,7 +100,8 @@ SampleFilter sample_filter(const Request& request) {
 }
 
 bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "[::1]" || host == "::1" || host.starts_with("127.");
+  const bool is_number = host.find_first_not_of("0123456789.") == host.npos;  // 127.0.0.1.example.com is elsewhere
+  return host == "localhost" || host == "[::1]" || host == "::1" || (is_number && host.starts_with("127."));
 }
 
 // "localhost:8080" -> "localhost", "[::1]:8080" -> "[::1]".

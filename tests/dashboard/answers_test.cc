@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "dashboard/gpu_meters.h"
 #include "dashboard/meters.h"
 #include "observe/samples_log.h"
 #include "observe/temp_folder.h"
@@ -210,6 +211,28 @@ TEST(Meters, CountBusyTicks) {
   EXPECT_EQ(ticks.all, 531u);
   EXPECT_EQ(ticks.busy, 81u);
   EXPECT_EQ(parse_cpu_ticks("").all, 0u);
+}
+
+TEST(GpuMeters, ReadWhatTheDriverTells) {
+  EXPECT_FALSE(load_nvml("libabsent.so.1"));
+  EXPECT_FALSE(load_nvml("libm.so.6"));  // there, but another library
+  EXPECT_TRUE(GpuMeters(std::nullopt).read().empty());
+  NvmlCalls calls;
+  calls.init = [] { return 0; };
+  calls.count = [](unsigned* count) { return *count = 3, 0; };
+  calls.device = [](unsigned i, void** device) { return *device = reinterpret_cast<void*>(i + 1UL), i == 1 ? 3 : 0; };
+  calls.utilization = [](void*, NvmlUtilization* out) { return *out = {75, 20}, 0; };
+  calls.memory = [](void* device, NvmlMemory* out) {
+    return *out = {8ULL << 30, 0, 2ULL << 30}, device == reinterpret_cast<void*>(3UL) ? 999 : 0;
+  };
+  const auto readings = GpuMeters(calls).read();
+  ASSERT_EQ(readings.size(), 2u);  // the second one cannot be opened
+  EXPECT_EQ(readings[0].busy, 0.75);
+  EXPECT_EQ(readings[0].memory_used_gb, 2);
+  EXPECT_EQ(readings[0].memory_total_gb, 8);
+  EXPECT_EQ(readings[1].memory_used_gb, 0);
+  calls.init = [] { return 9; };
+  EXPECT_TRUE(GpuMeters(calls).read().empty());
 }
 
 }  // namespace

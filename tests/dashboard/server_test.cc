@@ -82,6 +82,7 @@ TEST_F(Server, NothingOutsideTheRunsIsReached) {
 TEST_F(Server, AnswersToItsOwnNameOnly) {
   httplib::Headers elsewhere = {{"Host", "evil.example"}};
   EXPECT_EQ(client_->Get("/api/runs", elsewhere)->status, 403);
+  EXPECT_EQ(client_->Get("/api/runs", {{"Host", "127.0.0.1.evil.example:80"}})->status, 403);
   EXPECT_EQ(client_->Get("/api/runs", {{"Host", "localhost:99"}})->status, 200);
 }
 

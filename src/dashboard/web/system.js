@@ -11,17 +11,25 @@ const METERS = [
   ["Disk free, GB", (answer) => answer.disk_free_gb, () => null],
 ];
 
+const gpuMeters = (answer) => answer.gpus.flatMap((_, i) => [
+  [`GPU ${i} busy, %`, (now) => now.gpus[i].busy.map((share) => 100 * share), () => 100],
+  [`GPU ${i} memory, GB`, (now) => now.gpus[i].memory_used_gb, (now) => now.gpus[i].memory_total_gb.at(-1)],
+]);
+
 const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 
 export function systemView(main) {
   const facts = h("div", { class: "facts" });
   const grid = h("div", { class: "grid" });
   main.append(facts, grid);
-  const charts = METERS.map(([title]) => {
-    const box = h("div", { class: "plot" }), value = h("div", { class: "values" });
-    grid.append(h("figure", { class: "card chart", style: { margin: "0" } }, h("header", {}, h("h3", {}, title)), value, box));
-    return { box, value, plot: null };
-  });
+  let meters = [], charts = [];
+
+  function build(wanted) {
+    for (const chart of charts) chart.plot?.destroy();
+    meters = wanted;
+    charts = meters.map(() => ({ box: h("div", { class: "plot" }), value: h("div", { class: "values" }), plot: null }));
+    grid.replaceChildren(...meters.map(([title], i) => h("figure", { class: "card chart", style: { margin: "0" } }, h("header", {}, h("h3", {}, title)), charts[i].value, charts[i].box)));
+  }
 
   function make(chart, place, data, top) {
     chart.plot?.destroy();
@@ -39,7 +47,8 @@ export function systemView(main) {
   async function load(anew) {
     const answer = await ask("system").catch(() => null);
     if (!answer || !grid.isConnected || answer.time.length === 0) return;
-    METERS.forEach(([, values, top], i) => {
+    if (meters.length !== METERS.length + 2 * answer.gpus.length) build([...METERS, ...gpuMeters(answer)]);
+    meters.forEach(([, values, top], i) => {
       const data = [answer.time, values(answer)];
       if (!charts[i].plot || anew) make(charts[i], i, data, top(answer));
       else charts[i].plot.setData(data);
