@@ -99,7 +99,10 @@ class Browser:
 
     def key(self, key):
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, **({"text": key} if len(key) == 1 and kind == "keyDown" else {}))
+            extra = {"text": key} if len(key) == 1 and kind == "keyDown" else {}
+            if key == "Escape":
+                extra["windowsVirtualKeyCode"] = 27
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, **extra)
 
     def screenshot(self, path):
         with open(path, "wb") as file:

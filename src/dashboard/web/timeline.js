@@ -56,11 +56,12 @@ export function timelineView(main) {
     const most = Math.max(...sums, 1e-9), per = (width - margin) / Math.max(1, data.steps.length), gap = per > 6 ? 2 : per > 3 ? 1 : 0;
     const bar = Math.min(per, 44);
     context.font = `11px ${colour("--sans")}`;
-    context.fillStyle = colour("--faint");
     for (const share of [0, 0.5, 1]) {
       const y = (height - foot) * (1 - share * 0.94);
-      context.fillText(duration(most * share), 0, y - (share === 0 ? 2 : -4));
-      context.fillRect(margin, Math.round(y), width - margin, 0.5);
+      context.fillStyle = colour("--faint");
+      context.fillText(share === 0 ? "0" : duration(most * share), 0, y - (share === 0 ? 2 : -4));
+      context.fillStyle = colour("--line");
+      context.fillRect(margin, Math.round(y), width - margin, 1);
     }
     data.steps.forEach((step, i) => {
       let y = height - foot;

@@ -89,12 +89,13 @@ function traceCanvas(trace) {
     context.clearRect(0, 0, width, height);
     context.font = `11px ${colour("--sans")}`;
     context.textBaseline = "middle";
-    context.fillStyle = colour("--faint");
     for (let i = 0; i <= 5; ++i) {
+      context.fillStyle = colour("--faint");
       const time = view[0] + ((view[1] - view[0]) * i) / 5;
       context.textAlign = i === 0 ? "left" : i === 5 ? "right" : "center";
       context.fillText(duration((time - begin) / 1e6), toX(time), 9);
-      context.fillRect(Math.round(toX(time)), AXIS - 4, 0.5, height);
+      context.fillStyle = colour("--line");
+      context.fillRect(Math.round(toX(time)), AXIS - 4, 1, height);
     }
     context.textAlign = "left";
     let y = AXIS;
