@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
   add_logprobs(app, action);
   add_data(app, action);
   add_convert(app, action);
+  add_replay(app, action);
   add_bench(app, action);
   add_dashboard(app, action);
   add_docs(app, action);

@@ -69,12 +69,19 @@ std::string describe_order(const TuningConfig& config, const TuningSet& train) {
   return order.dump(2) + "\n";
 }
 
+TuningConfig checked(TuningConfig config, TuningTask task) {
+  if (task == TuningTask::kPreference && config.model.uses_lora())
+    throw ConfigError(
+        "model.lora_rank: a reward model trains all its weights; leave lora_rank and lora_adapter_path out");
+  return config;
+}
+
 fs::path data_state_path(const fs::path& folder) { return folder / "data.json"; }
 
 }  // namespace
 
 TuneRun::TuneRun(TuningConfig config, TuningTask task)
-    : config_(std::move(config)),
+    : config_(checked(std::move(config), task)),
       folder_(run_folder_of(config_.trainer.default_local_dir)),
       chat_(resolve_model(config_.model.path)),
       train_(load_set(config_, task, chat_, true)),
@@ -84,7 +91,10 @@ TuneRun::TuneRun(TuningConfig config, TuningTask task)
       order_(describe_order(config_, train_)),
       tuner_(make_tuner(task, options_of(config_, train_, validation_, total_steps_), progress_, watched_)),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
-                   static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))) {}
+                   static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))) {
+  const DecoderWeights& weights = tuner_->decoder().weights();
+  if (has_adapters(weights)) log_info(describe_adapters(weights));
+}
 
 // A step's rows are a function of its number and of what describe_order() names.
 TuningBatch TuneRun::batch_of(int64_t step) const {
@@ -173,14 +183,26 @@ void TuneRun::one_step() {
   watched_.end_step(timer_);
 }
 
+// A full disk ends the run only where nothing would be left of it.
 void TuneRun::save(const std::function<void()>& before_publishing) {
-  const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
-    tuner_->save(folder);
-    write_file_atomic(data_state_path(folder), order_);
-    before_publishing();
-  });
-  saved_step_ = step_;
-  summary_.last_checkpoint = saved.folder;
+  bool reached = false;
+  try {
+    const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
+      tuner_->save(folder);
+      write_file_atomic(data_state_path(folder), order_);
+      reached = true;
+      before_publishing();
+    });
+    saved_step_ = step_;
+    summary_.last_checkpoint = saved.folder;
+  } catch (const IoError& error) {
+    if (step_ == total_steps_ || interrupted()) throw;
+    log_warn(
+        fmt::format("THE CHECKPOINT OF STEP {} WAS NOT SAVED: {}. Training goes on; the checkpoint before is "
+                    "untouched",
+                    step_, error.what()));
+    if (!reached) before_publishing();
+  }
 }
 
 }  // namespace tandem

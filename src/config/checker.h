@@ -74,6 +74,13 @@ class ConfigChecker {
 };
 
 template <class AnyConfig>
+void check_lora(ConfigChecker<AnyConfig>& check, const PolicyModelConfig& model, const std::string& at) {
+  check.between(model.lora_rank, 0, 65536, at + "lora_rank");
+  check.between(model.lora_alpha, 1, kMaxCount, at + "lora_alpha");
+  check.path_if_set(model.lora_adapter_path, at + "lora_adapter_path");
+}
+
+template <class AnyConfig>
 void check_optim(ConfigChecker<AnyConfig>& check, const OptimConfig& optim, const std::string& at) {
   check.at_least(optim.lr, 0, at + "lr");
   check.require(optim.betas.size() == 2 && std::ranges::all_of(optim.betas, [](double b) { return b >= 0 && b < 1; }),

@@ -43,8 +43,7 @@ constexpr AcceptedKey kAccepted[] = {
     {"model.use_shm", "files are mapped into memory as they are"},
     {"model.strategy", kOneDevice},
     {"model.fsdp_config.*", kOneDevice},
-    {"model.lora_alpha", "all weights are trained"},
-    {"model.target_modules", "all weights are trained"},
+    {"model.lora.*", "model.lora_rank and its kin are read"},
     {"optim.total_training_steps", "taken from trainer.*"},
     {"optim.optimizer", "the optimizer is AdamW"},
     {"optim.optimizer_impl", "AdamW is Tandem's own"},
@@ -97,11 +96,8 @@ class TuningLoader {
     if (fields_.is_section(key) && value.is_empty()) return;
     for (const OldName& name : kOldNames)
       if (name.old_key == key) return;
-    if (key == "model.lora_rank" || key == "model.lora.rank") {
-      if (as_number(value.text).value_or(0) > 0)
-        fail_at(value, key + "=" + to_text(value) + " is refused: all weights are trained; set it to 0");
-      return;
-    }
+    if (key == "model.lora.rank" && as_number(value.text).value_or(0) > 0)
+      fail_at(value, key + "=" + to_text(value) + " is refused: use model.lora_rank");
     for (const AcceptedKey& row : kAccepted) {
       if (!matches(row.pattern, key)) continue;
       log_info(fmt::format("{}={} has no effect: {}", key, to_text(value), row.reason));
@@ -157,6 +153,7 @@ void validate(const TuningConfig& config, Purpose purpose) {
   check.between(data.num_workers, 0, 1024, "data.num_workers");
   check.limit_or_none(data.train_max_samples, "data.train_max_samples");
   check.limit_or_none(data.val_max_samples, "data.val_max_samples");
+  check_lora(check, config.model, "model.");
   check_optim(check, config.optim, "optim.");
   const TuningTrainerConfig& trainer = config.trainer;
   check.between(trainer.total_epochs, 1, kMaxCount, "trainer.total_epochs");

@@ -18,6 +18,7 @@ namespace tandem {
 namespace {
 
 constexpr std::array<std::string_view, 3> kBuiltIn = {"console", "file", "tensorboard"};
+constexpr size_t kMostWaiting = 10'000;  // steps
 constexpr std::array<std::string_view, 4> kServices = {"wandb", "mlflow", "swanlab", "trackio"};
 
 class ConsoleSink : public MetricSink {
@@ -90,6 +91,15 @@ BridgeOptions bridge_options(const TrackerOptions& options, std::string_view ser
 }
 
 }  // namespace
+
+Tracker::Tracker(std::vector<std::unique_ptr<MetricSink>> sinks) {
+  for (auto& sink : sinks) outputs_.push_back({std::move(sink), Backlog<Line>(kMostWaiting)});
+}
+
+void Tracker::log(int64_t step, const Metrics& metrics) {
+  for (Output& output : outputs_)
+    output.waiting.write({step, metrics}, [&](const Line& line) { output.sink->log(line.step, line.metrics); });
+}
 
 std::string console_line(int64_t step, const Metrics& metrics) {
   std::string line = fmt::format("step:{}", step);

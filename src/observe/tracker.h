@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "observe/backlog.h"
 #include "observe/metrics.h"
 
 namespace tandem {
@@ -20,16 +21,22 @@ class MetricSink {
   virtual void log(int64_t step, const Metrics& metrics) = 0;  // on disk or terminal when it returns
 };
 
-// Hands every step to each of its sinks. Not thread-safe.
+// Hands every step to each of its sinks. What a sink cannot write (IoError) waits for its next step. Not thread-safe.
 class Tracker {
  public:
-  explicit Tracker(std::vector<std::unique_ptr<MetricSink>> sinks) : sinks_(std::move(sinks)) {}
-  void log(int64_t step, const Metrics& metrics) {
-    for (const auto& sink : sinks_) sink->log(step, metrics);
-  }
+  explicit Tracker(std::vector<std::unique_ptr<MetricSink>> sinks);
+  void log(int64_t step, const Metrics& metrics);
 
  private:
-  std::vector<std::unique_ptr<MetricSink>> sinks_;
+  struct Line {
+    int64_t step;
+    Metrics metrics;
+  };
+  struct Output {
+    std::unique_ptr<MetricSink> sink;
+    Backlog<Line> waiting;
+  };
+  std::vector<Output> outputs_;
 };
 
 // The console's line: "step:3 - actor/pg_loss:0.0125 - ...", whole numbers in full, others to six digits.

@@ -54,7 +54,9 @@ void Generator::add(std::shared_ptr<const GenerationRequest> request) {
       request->params.min_tokens > 1)
     throw ConfigError("with min_tokens, at most " + std::to_string(kernels::kMaxBarredIds) +
                       " ids may end a response on a GPU; name fewer stop_token_ids, or set min_tokens=0");
-  SequencePtr leader = new_sequence(request, 0);
+  check(request->sample_indices.empty() || request->sample_indices.size() == request->num_samples,
+        "a request names other samples than it asks for");
+  SequencePtr leader = new_sequence(request, request->index_of(0));
   leader->num_forks = request->num_samples - 1;
   scheduler_.add(std::move(leader));
   stats_.num_prompt_tokens += length;
@@ -134,7 +136,7 @@ TokenBatch Generator::make_batch(std::span<const ScheduledSequence> pass, std::v
     const int32_t last = first + static_cast<int32_t>(num_tokens) - 1;
     for (uint32_t fork = 1; fork <= sequence->num_forks + 1; ++fork) {
       if (fork == 1 || decoder_.on_device()) rows.push_back(last);
-      const uint32_t sample = sequence->sample_index + (fork <= sequence->num_forks ? fork : 0);
+      const uint32_t sample = fork <= sequence->num_forks ? sequence->request->index_of(fork) : sequence->sample_index;
       draws.push_back({sequence, sample, rows.size() - 1, {}});
     }
     sequence->num_forks = 0;

@@ -77,5 +77,38 @@ TEST(Tracker, TensorboardFolders) {
   EXPECT_FALSE(std::filesystem::is_empty(folder / "chosen"));
 }
 
+class FullDisk : public MetricSink {
+ public:
+  FullDisk(std::vector<int64_t>* written, const bool* full) : written_(written), full_(full) {}
+  void log(int64_t step, const Metrics&) override {
+    if (*full_) throw IoError("cannot write metrics.jsonl: No space left on device");
+    written_->push_back(step);
+  }
+
+ private:
+  std::vector<int64_t>* written_;
+  const bool* full_;
+};
+
+TEST(Tracker, WhatADiskDoesNotTakeWaits) {
+  std::vector<int64_t> first, second;
+  bool full = false;
+  const bool never = false;
+  std::vector<std::unique_ptr<MetricSink>> sinks;
+  sinks.push_back(std::make_unique<FullDisk>(&first, &full));
+  sinks.push_back(std::make_unique<FullDisk>(&second, &never));
+  Tracker tracker(std::move(sinks));
+  testing::internal::CaptureStderr();
+  for (int64_t step = 1; step <= 5; ++step) {
+    full = step == 2 || step == 3;
+    tracker.log(step, loss(0));
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(first, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(second, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(said.find("No space left"), said.rfind("No space left")) << said;  // once
+  EXPECT_NE(said.find("No space left"), said.npos);
+}
+
 }  // namespace
 }  // namespace tandem
