@@ -20,8 +20,10 @@ void set_aside_earlier_run(const fs::path& folder) {
   fs::create_directories(aside);
   for (const char* name : {"metrics.jsonl", "samples.jsonl", "log.jsonl", "config.yaml", "tensorboard"})
     if (fs::exists(folder / name)) fs::rename(folder / name, aside / name);
+  std::vector<fs::path> traces;
   for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().filename().string().starts_with("trace_step_")) fs::rename(entry, aside / entry.path().filename());
+    if (entry.path().filename().string().starts_with("trace_step_")) traces.push_back(entry.path());
+  for (const fs::path& trace : traces) fs::rename(trace, aside / trace.filename());
   log_info("an earlier run's records are now in " + aside.string());
 }
 

@@ -78,7 +78,11 @@ void WatchedRun::begin_step(int64_t step, PhaseTimer& timer) {
 void WatchedRun::end_step(PhaseTimer& timer) {
   if (!trace_) return;
   timer.set_trace(nullptr);
-  trace_->write(folder_ / fmt::format("trace_step_{}.json", step_));
+  try {
+    trace_->write(folder_ / fmt::format("trace_step_{}.json", step_));
+  } catch (const IoError& error) {
+    log_warn(fmt::format("{}; the run goes on without this trace", error.what()));
+  }
   trace_.reset();
 }
 

@@ -39,7 +39,7 @@ class WatchedRun {
 
   // Around a step, counted from 1.
   void begin_step(int64_t step, PhaseTimer& timer);
-  void end_step(PhaseTimer& timer);  // IoError where a trace cannot be written
+  void end_step(PhaseTimer& timer);  // a trace that cannot be written costs a warning
 
   void work_done(int64_t tokens) {
     if (trace_) trace_->work_done(tokens);
