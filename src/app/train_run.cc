@@ -38,8 +38,11 @@ int64_t optimizer_steps(const Config& config, int64_t train_rows) {
 }
 
 template <class Options>
-Options with_progress(Options options, Progress& progress) {
-  options.on_tokens = [&progress](int64_t tokens) { progress.advance(tokens); };
+Options with_progress(Options options, Progress& progress, WatchedRun& watched) {
+  options.on_tokens = [&progress, &watched](int64_t tokens) {
+    progress.advance(tokens);
+    watched.work_done(tokens);
+  };
   return options;
 }
 
@@ -91,6 +94,7 @@ TrainRun::TrainRun(Config config)
       chat_(resolve_model(config_.actor_rollout_ref.model.path)),
       train_data_(load_data(train_data_options(config_), config_, chat_)),
       total_steps_(total_steps(config_, static_cast<int64_t>(train_data_.size()))),
+      watched_(config_.trainer, folder_),
       store_(std::make_shared<TrajectoryStore>()),
       guard_({folder_, resolve_model(config_.actor_rollout_ref.model.path), resolved_yaml(config_),
               config_.trainer.nonfinite_update == "skip"}),
@@ -121,7 +125,9 @@ TrainRun::TrainRun(Config config)
 EngineOptions TrainRun::guarded_engine_options() {
   EngineOptions options = with_progress(
       engine_options(config_, chat_.special(), optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))),
-      progress_);
+      progress_, watched_);
+  if (!config_.trainer.profile.steps.empty())
+    options.on_pass = [this](const GeneratorPass& pass) { watched_.pass_done(pass); };
   options.on_finished = [this](const TrajectoryPtr& trajectory) { reward_.worker(0).submit(trajectory); };
   options.between_passes = [this] { reward_.worker(0).throw_failed(); };
   options.drawn = drawn_samples(journal_);
@@ -132,7 +138,7 @@ EngineOptions TrainRun::guarded_engine_options() {
 }
 
 CriticOptions TrainRun::guarded_critic_options() {
-  CriticOptions options = with_progress(critic_options(config_, total_steps_), progress_);
+  CriticOptions options = with_progress(critic_options(config_, total_steps_), progress_, watched_);
   options.trainer.on_nonfinite = [this](const NonFiniteUpdate& update) {
     return guard_("critic", update, critic_->worker(0).decoder());
   };
@@ -188,6 +194,14 @@ RunSummary TrainRun::run() {
   catch_interrupts();
   resume();
   summary_.folder = folder_;
+  watched_.during(step_, [this] { steps(); });
+  summary_.last_step = step_;
+  summary_.interrupted = interrupted() && step_ < total_steps_;
+  watched_.ended(step_, summary_.interrupted);
+  return std::move(summary_);
+}
+
+void TrainRun::steps() {
   progress_.step(step_, total_steps_, "");
   if (validation_data_ && (config_.trainer.val_before_train || config_.trainer.val_only)) {
     const Metrics metrics = validate(step_);
@@ -203,13 +217,11 @@ RunSummary TrainRun::run() {
   if (!saver_.last_folder().empty())
     summary_.last_checkpoint = expand_user(config_.trainer.default_local_dir) / saver_.last_folder().filename();
   if (journal_ && step_ == total_steps_) journal_->remove();
-  summary_.last_step = step_;
-  summary_.interrupted = interrupted() && step_ < total_steps_;
-  return std::move(summary_);
 }
 
 void TrainRun::one_step() {
   timer_.reset();
+  watched_.begin_step(step_ + 1, timer_);
   const auto start = Clock::now();
   StepResult result;
   {
@@ -228,6 +240,7 @@ void TrainRun::one_step() {
     store_->clear();
   }
   finish_step(result, seconds_since(start));
+  watched_.end_step(timer_);
 }
 
 void TrainRun::finish_step(const StepResult& result, double seconds) {

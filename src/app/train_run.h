@@ -11,6 +11,7 @@
 #include "app/nonfinite.h"
 #include "app/run_journal.h"
 #include "app/run_saver.h"
+#include "app/watch_run.h"
 #include "checkpoint/manager.h"
 #include "config/config.h"
 #include "data/prompt_stream.h"
@@ -41,6 +42,7 @@ class TrainRun {
  private:
   Roles roles();  // makes token_advantages_
   void resume();
+  void steps();
   void one_step();
   Metrics validate(int64_t step);
   Progressed progressed() const;
@@ -57,6 +59,7 @@ class TrainRun {
   PromptDataset train_data_;
   std::optional<PromptDataset> validation_data_;
   int64_t total_steps_ = 0, step_ = 0;
+  WatchedRun watched_;
   Progress progress_;
   PhaseTimer timer_;
   std::shared_ptr<TrajectoryStore> store_;

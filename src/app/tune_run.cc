@@ -40,8 +40,11 @@ TunerOptions options_of(const TuningConfig& config, const TuningSet& train, cons
   return options;
 }
 
-std::unique_ptr<Tuner> make_tuner(TuningTask task, TunerOptions options, Progress& progress) {
-  options.on_tokens = [&progress](int64_t tokens) { progress.advance(tokens); };
+std::unique_ptr<Tuner> make_tuner(TuningTask task, TunerOptions options, Progress& progress, WatchedRun& watched) {
+  options.on_tokens = [&progress, &watched](int64_t tokens) {
+    progress.advance(tokens);
+    watched.work_done(tokens);
+  };
   return task == TuningTask::kPreference ? make_preference_tuner(options) : make_supervised_tuner(options);
 }
 
@@ -84,8 +87,9 @@ TuneRun::TuneRun(TuningConfig config, TuningTask task)
       train_(load_set(config_, task, chat_, true)),
       validation_(load_validation(config_, task, chat_)),
       total_steps_(steps_of(config_, train_.size())),
+      watched_(config_.trainer, folder_),
       order_(describe_order(config_, train_)),
-      tuner_(make_tuner(task, options_of(config_, train_, validation_, total_steps_), progress_)),
+      tuner_(make_tuner(task, options_of(config_, train_, validation_, total_steps_), progress_, watched_)),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
                    static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))) {
   const DecoderWeights& weights = tuner_->decoder().weights();
@@ -120,12 +124,17 @@ TuneSummary TuneRun::run() {
   catch_interrupts();
   resume();
   summary_.folder = folder_;
+  watched_.during(step_, [this] { steps(); });
+  summary_.last_step = step_;
+  summary_.interrupted = interrupted() && step_ < total_steps_;
+  watched_.ended(step_, summary_.interrupted);
+  return std::move(summary_);
+}
+
+void TuneRun::steps() {
   progress_.step(step_, total_steps_, "");
   while (step_ < total_steps_ && !interrupted()) one_step();
   if (interrupted() && step_ > saved_step_) save([] {});  // it came after the last save
-  summary_.last_step = step_;
-  summary_.interrupted = interrupted() && step_ < total_steps_;
-  return std::move(summary_);
 }
 
 bool TuneRun::due(int64_t every) const { return step_ == total_steps_ || (every > 0 && step_ % every == 0); }
@@ -133,6 +142,7 @@ bool TuneRun::due(int64_t every) const { return step_ == total_steps_ || (every 
 // A checkpoint is published after its step is in the log: see TrainRun::finish_step.
 void TuneRun::one_step() {
   timer_.reset();
+  watched_.begin_step(step_ + 1, timer_);
   Metrics metrics;
   {
     const auto whole = timer_.scope("step");
@@ -170,6 +180,7 @@ void TuneRun::one_step() {
       step_, total_steps_,
       fmt::format("loss {:.4f}{}  {:.1f} s", loss, accuracy ? fmt::format("  accuracy {:.3f}", *accuracy) : "",
                   metrics.get("timing_s/step").value_or(0)));
+  watched_.end_step(timer_);
 }
 
 // A full disk ends the run only where nothing would be left of it.

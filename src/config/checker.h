@@ -94,4 +94,12 @@ void check_optim(ConfigChecker<AnyConfig>& check, const OptimConfig& optim, cons
   check.at_least(optim.num_cycles, 0, at + "num_cycles");
 }
 
+template <class AnyConfig>
+void check_outlooks(ConfigChecker<AnyConfig>& check, const RunConfig& trainer) {
+  check.between(trainer.dashboard.port, 0, 65535, "trainer.dashboard.port");
+  check.named(trainer.dashboard.host, "trainer.dashboard.host");
+  check.require(std::ranges::all_of(trainer.profile.steps, [](int64_t step) { return step >= 1; }),
+                "trainer.profile.steps", "counts steps from 1");
+}
+
 }  // namespace tandem

@@ -25,7 +25,8 @@ constexpr AcceptedKey kAccepted[] = {
     {"hydra.*", "there is no Hydra: runs go to trainer.default_local_dir"},
     {"engine", "there is one engine"},
     {"engine.*", kOneDevice},
-    {"profiler.*", "timing is always on: see timing_s/*"},
+    {"profiler.*", "timing is always on: see timing_s/*; trainer.profile.steps names the steps to trace"},
+    {"global_profiler.*", "timing is always on: see timing_s/*; trainer.profile.steps names the steps to trace"},
     {"use_remove_padding", kPacked},
     {"ulysses_sequence_parallel_size", kOneDevice},
     {"data.pad_mode", kPacked},
@@ -62,6 +63,7 @@ constexpr OldName kOldNames[] = {
     {"optim.warmup_steps_ratio", "optim.lr_warmup_steps_ratio"},
     {"optim.lr_scheduler", "optim.lr_scheduler_type"},
     {"trainer.max_actor_ckpt_to_keep", "trainer.max_ckpt_to_keep"},
+    {"global_profiler.steps", "trainer.profile.steps"},
 };
 
 class TuningLoader {
@@ -164,6 +166,7 @@ void validate(const TuningConfig& config, Purpose purpose) {
   check.require(trainer.nnodes == 1, "trainer.nnodes", "one machine is supported so far: set it to 1");
   check.require(trainer.n_gpus_per_node == 1, "trainer.n_gpus_per_node", "one device is supported so far: set it to 1");
   check.between(trainer.num_threads, 0, 1024, "trainer.num_threads");
+  check_outlooks(check, trainer);
   check.require(trainer.seed >= 0, "trainer.seed", "must be 0 or more");
   if (check.problem()) throw ConfigError(check.problem()->text);
 }

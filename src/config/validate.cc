@@ -265,6 +265,7 @@ void check_trainer(Checker& check, const Config& config) {
   check.between(trainer.nnodes, 1, 100'000, "trainer.nnodes");
   check.between(trainer.n_gpus_per_node, 1, 1024, "trainer.n_gpus_per_node");
   check.between(trainer.num_threads, 0, 4096, "trainer.num_threads");
+  check_outlooks(check, trainer);
   check.between(config.numerics.virtual_tp, 1, 1024, "numerics.virtual_tp");
 }
 

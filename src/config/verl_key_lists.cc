@@ -38,7 +38,8 @@ constexpr std::string_view kNoRay = "one process on this machine: no Ray";
 constexpr std::string_view kCriticFollows =
     "algorithm.adv_estimator decides: gae trains a critic, the others have none";
 constexpr std::string_view kNoMultiTurn = "multi-turn sampling is off";
-constexpr std::string_view kNoProfiler = "timing is always on: see timing_s/* and the trace";
+constexpr std::string_view kNoProfiler =
+    "timing is always on: see timing_s/*; trainer.profile.steps names the steps to trace";
 constexpr std::string_view kOwnServer = "a reward model runs in this process, or in a server that is set up there";
 constexpr std::string_view kOwnKernels = "the kernels are Tandem's own, compiled ahead";
 constexpr std::string_view kTextOnly = "prompts are text";
@@ -309,6 +310,8 @@ constexpr RenamedKey kRenamed[] = {
     {"critic.checkpoint.contents", "critic.checkpoint.save_contents"},
     {"actor_rollout_ref.actor.optim.warmup_style", "actor_rollout_ref.actor.optim.lr_scheduler_type"},
     {"actor_rollout_ref.actor.checkpoint.contents", "actor_rollout_ref.actor.checkpoint.save_contents"},
+    {"global_profiler.steps", "trainer.profile.steps"},
+    {"trainer.profile_steps", "trainer.profile.steps"},
     {"numerics", "numerics.mode"},
 };
 
@@ -331,8 +334,7 @@ constexpr ChangedDefault kChanged[] = {
      "what a run writes is in one folder"},
 };
 
-constexpr std::string_view kTrackers[] = {"wandb",   "swanlab", "mlflow",    "vemlp_wandb",
-                                          "clearml", "trackio", "rl_insight"};
+constexpr std::string_view kTrackers[] = {"vemlp_wandb", "clearml", "rl_insight"};
 
 }  // namespace
 

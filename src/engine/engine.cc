@@ -121,6 +121,7 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
   GeneratorOptions options;
   options.scheduler = options_.scheduler;
   options.prefix_caching = options_.prefix_caching;
+  options.on_pass = options_.on_pass;
   options.max_model_len = options_.max_model_len;
   options.num_drawable = decoder_->config().vocab_size;
   if (tokenizer_ != nullptr) options.num_drawable = std::min<int64_t>(options.num_drawable, tokenizer_->vocab_size());

@@ -46,6 +46,7 @@ struct EngineOptions {
   std::function<void(int64_t tokens)> on_tokens;  // progress; may be empty
   // Each response as soon as it is finished, in no fixed order, so that its reward can be begun; may be empty.
   std::function<void(const TrajectoryPtr&)> on_finished;
+  std::function<void(const GeneratorPass&)> on_pass;  // each pass of the sampling; may be empty
   DrawnSamples drawn;
   std::function<void()> between_passes;  // of rollout; what it throws ends the rollout; may be empty
 };

@@ -78,6 +78,8 @@ SequencePtr Generator::new_sequence(const std::shared_ptr<const GenerationReques
 bool Generator::step() {
   if (options_.preempt_every > 0 && stats_.num_passes % options_.preempt_every == options_.preempt_every - 1)
     scheduler_.preempt(1);
+  GeneratorPass told;
+  if (options_.on_pass) told.begin = std::chrono::steady_clock::now();
   const std::vector<ScheduledSequence> pass = scheduler_.schedule();
   if (pass.empty()) return false;
   std::vector<int32_t> rows;
@@ -100,6 +102,12 @@ bool Generator::step() {
   }
   ++stats_.num_passes;
   stats_.num_computed_tokens += batch.num_tokens();
+  if (options_.on_pass) {
+    told.end = std::chrono::steady_clock::now();
+    told.num_sequences = static_cast<int64_t>(pass.size());
+    told.num_tokens = batch.num_tokens(), told.num_drawn = static_cast<int64_t>(draws.size());
+    options_.on_pass(told);
+  }
   return true;
 }
 

@@ -30,7 +30,7 @@ TEST(LoadTuning, ReadsVerlsKeys) {
   const TuningConfig config =
       load({"data.train_files=[a.parquet,b.parquet]", "data.max_length=77", "optim.lr=2e-5", "optim.betas=[0.9,0.95]",
             "data.micro_batch_size_per_gpu=4", "trainer.experiment_name=x",
-            "+data.apply_chat_template_kwargs.enable_thinking=False", "trainer.logger=['console','wandb']"});
+            "+data.apply_chat_template_kwargs.enable_thinking=False", "trainer.logger=['console','clearml']"});
   EXPECT_EQ(config.data.train_files, (Words{"a.parquet", "b.parquet"}));
   EXPECT_EQ(config.data.max_length, 77);
   EXPECT_EQ(config.optim.lr, 2e-5);
@@ -81,7 +81,7 @@ TEST(LoadTuning, RefusesNamingTheKey) {
 }
 
 TEST(LoadTuning, TrackersElsewhereAreDroppedHoweverTheyAreWritten) {
-  for (const char* word : {"trainer.logger=wandb", "trainer.logger=[wandb]", "trainer.logger='[wandb]'"}) {
+  for (const char* word : {"trainer.logger=clearml", "trainer.logger=[clearml]", "trainer.logger='[clearml]'"}) {
     EXPECT_EQ(load({word}).trainer.logger, Words{}) << word;
     EXPECT_EQ(load_config({}, Words{"actor_rollout_ref.model.path=m", word}).trainer.logger, Words{}) << word;
   }

@@ -18,7 +18,7 @@ Metrics loss(double value) {
 }
 
 Tracker make(std::vector<std::string> names, const TempFolder& folder, std::optional<int64_t> resume_step = {}) {
-  return make_tracker(names, folder.path(), "pro/ject", "exp", resume_step);
+  return make_tracker({std::move(names), folder.path(), "pro/ject", "exp", {}, resume_step});
 }
 
 TEST(Tracker, ConsoleLine) {
@@ -52,22 +52,6 @@ TEST(Tracker, FileAppendsAndIsCutOnResume) {
   EXPECT_EQ(
       slurp(folder / "metrics.jsonl"),
       "{\"step\":1,\"actor/pg_loss\":1}\n{\"step\":2,\"actor/pg_loss\":2}\n{\"step\":3,\"actor/pg_loss\":0.25}\n");
-}
-
-TEST(Tracker, ServicesWarnOnceAndLeaveTheFile) {
-  const TempFolder folder;
-  testing::internal::CaptureStderr();
-  auto tracker = make({"console", "wandb", "mlflow"}, folder);
-  const std::string warning = testing::internal::GetCapturedStderr();
-  EXPECT_NE(warning.find("wandb, mlflow not available in this build; " + (folder / "metrics.jsonl").string() +
-                         " has everything"),
-            std::string::npos)
-      << warning;
-  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1);
-  testing::internal::CaptureStdout();
-  tracker.log(1, loss(1));
-  testing::internal::GetCapturedStdout();
-  EXPECT_EQ(slurp(folder / "metrics.jsonl"), "{\"step\":1,\"actor/pg_loss\":1}\n");
 }
 
 TEST(Tracker, UnknownNamesAreRefused) {
