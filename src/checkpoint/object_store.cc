@@ -102,9 +102,12 @@ ObjectStore::ObjectStore(const std::string& location) : place_(std::make_unique<
   }
   const std::string path = is_object_store(location) ? location : fs::absolute(expand_user(location)).string();
   auto system = arrow::fs::FileSystemFromUriOrPath(path, &place_->root);
-  if (!system.ok())
-    throw ConfigError("trainer.checkpoint.remote_path=" + location + " is no place to write to (" +
-                      first_line(system.status()) + "); give s3://BUCKET/PREFIX or a folder");
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError("trainer.checkpoint.remote_path=" + location + " is no place to write to (" + why +
+                      "); give s3://BUCKET/PREFIX or a folder");
+  };
+  if (!system.ok()) refuse(first_line(system.status()));
+  if (place_->root.empty()) refuse("it names no bucket");
   place_->system = std::move(system).ValueUnsafe();
   while (place_->root.ends_with('/')) place_->root.pop_back();
 }

@@ -72,8 +72,8 @@ std::vector<float> without(std::span<const float> logits, std::span<const TokenI
 
 // By a maximum of its own: what may be drawn can lie far below what may not.
 TokenId draw_whole(std::span<const float> logits, float inverse, double uniform) {
+  if (std::ranges::max(logits) == kImpossible) nothing_left();
   const kernels::RowStats stats = kernels::row_stats(logits, inverse, false);
-  if (!std::isfinite(stats.log_sum)) nothing_left();
   return kernels::invert_distribution(logits, inverse, stats, uniform);
 }
 
