@@ -76,10 +76,11 @@ def charts(browser, url):
     chosen = "document.querySelectorAll('.run.on').length"
     values = "document.querySelector('.chart .values').querySelectorAll('span').length"
     browser.wait(f"{chosen} >= 2 && {values} >= 2", "two runs compared")
+    compared = browser.eval(values)
     browser.eval("document.querySelector('.run[data-run=second] input').click()")
-    browser.wait(f"{values} === 1 && !document.querySelector('.run[data-run=second]').classList.contains('on')", "one run left")
+    browser.wait(f"{values} === {compared - 1} && !document.querySelector('.run[data-run=second]').classList.contains('on')", "one run fewer")
     browser.eval("document.querySelector('.run[data-run=second] input').click()")
-    browser.wait(f"{values} >= 2", "both again")
+    browser.wait(f"{values} === {compared}", "all again")
     before = browser.eval(LINE_COUNT)
     browser.key("a")
     browser.wait("document.querySelectorAll('.chart').length > 30", "all metrics")
@@ -102,8 +103,8 @@ def charts(browser, url):
 
 def samples(browser, url):
     browser.key("2")
-    browser.wait("document.querySelectorAll('.sample').length > 10 && document.querySelector('#response')", "samples")
     browser.eval("document.querySelector('.run[data-run=first] b').click()")
+    browser.wait("document.querySelectorAll('.sample').length > 10 && document.querySelector('#response') !== null", "samples")
     browser.wait("document.querySelector('#samples-count').textContent.startsWith('96 of 96')", "the run's samples")
     browser.wait("document.querySelectorAll('#response .token').length > 0", "coloured tokens")
     text = browser.eval("document.querySelector('#response').textContent")
@@ -115,9 +116,13 @@ def samples(browser, url):
     browser.eval("document.activeElement.blur()")
     browser.key("j")
     browser.wait(f"document.querySelector('.sample[aria-current=true]').dataset.index !== '{first}'", "the next sample")
-    browser.wait("document.querySelectorAll('.steps button').length > 0", "the same prompt elsewhere")
-    browser.eval("document.querySelector('.steps button').click()")
-    browser.wait("document.querySelector('#diff') && !document.querySelector('#diff').hidden", "the comparison")
+    # The page may draw the sample anew between two questions, so one question asks and clicks.
+    browser.wait("""(() => {
+      const diff = document.querySelector('#diff');
+      if (diff && !diff.hidden) return true;
+      document.querySelector('.steps button')?.click();
+      return false;
+    })()""", "the comparison with the same prompt elsewhere")
     expect(text, "a response")
 
 
@@ -126,7 +131,7 @@ def other_views(browser, url):
     browser.wait("document.querySelector('.legend span') && document.querySelectorAll('canvas').length >= 2", "the timeline with its trace")
     expect(browser.eval("document.querySelector('.legend').textContent.includes('sampling')"), "the phases are named")
     browser.key("4")
-    browser.wait("document.querySelectorAll('td.key').length > 0 && document.querySelector('table').textContent.includes('val-core')", "validation")
+    browser.wait("document.querySelectorAll('.validation .of').length > 0 && document.querySelector('table').textContent.includes('val-core')", "validation")
     browser.key("5")
     browser.wait("[...document.querySelectorAll('td.key')].some(e => e.textContent === 'actor_rollout_ref.actor.optim.lr')", "the difference")
     expect(browser.eval("![...document.querySelectorAll('td.key')].some(e => e.textContent === 'data.train_batch_size')"), "only differences")

@@ -7,7 +7,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import time
 
 from driver import PROGRAM, REWARD, expect, in_temporary_folder, lines, run, settings, write
@@ -147,8 +146,7 @@ def faults(count, source):
         expect(process.returncode in (0, 2, -signal.SIGKILL), f"{fault}: exit code {process.returncode}", output)
         if how not in ("die", "died", "lie", "short") and process.returncode == 2:
             expect("the last checkpoint" in output, f"{fault}: the run ended early", output)
-        try:
-            finish(folder, fault)
+        finish(folder, fault)
         shutil.rmtree(folder)
     return seen
 

@@ -5,6 +5,7 @@ import { isDark, runColour, state } from "./state.js";
 const uPlot = window.uPlot;
 const SYNC = uPlot.sync("charts");
 const MOST_VALUES = 6;
+const MOST_BANDS = 6;  // of more runs only the focus keeps its band: twenty would be a fog, and slow to draw
 
 const axisNumber = (value) => {
   const size = Math.abs(value);
@@ -47,7 +48,13 @@ export class LinkedChart {
     const there = runs.filter((run) => answer.runs[run.id]);
     // The focus is drawn last, over the others.
     there.sort((a, b) => (a.id === state.focus) - (b.id === state.focus));
-    const data = [answer.x, ...there.flatMap((run) => [answer.runs[run.id].low, answer.runs[run.id].high, answer.runs[run.id].smooth])];
+    const data = [answer.x];
+    this.smooth = new Map();  // run -> where its line stands in the data
+    for (const run of there) {
+      const { low, high, smooth } = answer.runs[run.id];
+      if (there.length <= MOST_BANDS || run.id === state.focus) data.push(low, high);
+      this.smooth.set(run.id, data.push(smooth) - 1);
+    }
     const look = [there.map((run) => `${run.id} ${run.id === state.focus}`).join("\n"), isDark(), state.x, this.log].join("\n");
     this.runs = there;
     this.data = data;
@@ -73,12 +80,15 @@ export class LinkedChart {
     const many = this.runs.length > 5;
     const axis = { stroke: faint, font, grid: { stroke: grid, width: 1 }, ticks: { show: false }, border: { show: false } };
     const series = [{}], bands = [];
-    this.runs.forEach((run, i) => {
+    for (const run of this.runs) {
       const stroke = runColour(run.id), focus = run.id === state.focus;
       const edge = { stroke: faded(stroke, many ? 0.08 : this.runs.length > 2 ? 0.2 : 0.32), width: 1, points: { show: false }, spanGaps: true };
-      series.push(edge, { ...edge }, { stroke: faded(stroke, many && !focus ? 0.75 : 1), width: focus ? 2 : 1.4, spanGaps: true, points: { size: 5, fill: stroke } });
-      bands.push({ series: [3 * i + 2, 3 * i + 1], fill: faded(stroke, many ? 0.06 : 0.13) });
-    });
+      if (this.smooth.get(run.id) - series.length === 2) {
+        bands.push({ series: [series.length + 1, series.length], fill: faded(stroke, many ? 0.06 : 0.13) });
+        series.push(edge, { ...edge });
+      }
+      series.push({ stroke: faded(stroke, many && !focus ? 0.75 : 1), width: focus ? 2 : 1.4, spanGaps: true, points: { size: 5, fill: stroke } });
+    }
     this.plot = new uPlot({
       ...this.size(),
       series, bands,
@@ -109,7 +119,7 @@ export class LinkedChart {
     const x = index === null || index === undefined ? null : this.data[0][index];
     const spans = [];
     for (let i = this.runs.length - 1; i >= 0 && spans.length < MOST_VALUES; --i) {
-      const smooth = this.data[3 * i + 3];
+      const smooth = this.data[this.smooth.get(this.runs[i].id)];
       const value = x === null ? smooth.findLast((v) => v !== null) : smooth[index];
       if (value === null || value === undefined) continue;
       spans.push(h("span", { style: { "--run": runColour(this.runs[i].id) }, title: this.runs[i].id }, number(value)));
