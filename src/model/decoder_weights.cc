@@ -77,27 +77,31 @@ DecoderWeights zero_weights(const ModelConfig& config, at::Device device) {
   return build(config, [&](at::IntArrayRef shape) { return at::zeros(shape, at::device(device).dtype(at::kFloat)); });
 }
 
-DecoderWeights converted(const DecoderWeights& weights, const at::TensorOptions& options) {
+DecoderWeights mapped(const DecoderWeights& weights, const std::function<at::Tensor(const at::Tensor&)>& fn) {
   DecoderWeights out = weights;
   out.masters = nullptr;
-  const auto convert = [&](at::Tensor& tensor) {
-    if (tensor.defined()) tensor = tensor.to(options);
+  const auto map = [&](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = fn(tensor);
   };
-  convert(out.embed_VE);
-  convert(out.final_norm_E);
-  convert(out.value_head_1E);
-  convert(out.value_bias_1);
-  if (weights.lm_head_VE.is_same(weights.embed_VE)) {
-    out.lm_head_VE = out.embed_VE;
-  } else {
-    convert(out.lm_head_VE);
-  }
+  map(out.embed_VE);
   for (LayerWeights& l : out.layers)
     for (at::Tensor* tensor :
          {&l.input_norm_E, &l.qkv_NE, &l.qkv_bias_N, &l.q_norm_D, &l.k_norm_D, &l.o_EQ, &l.o_bias_E, &l.post_norm_E,
           &l.gate_up_GE, &l.gate_up_bias_G, &l.down_EF, &l.down_bias_E})
-      convert(*tensor);
+      map(*tensor);
+  map(out.final_norm_E);
+  if (weights.lm_head_VE.is_same(weights.embed_VE)) {
+    out.lm_head_VE = out.embed_VE;
+  } else {
+    map(out.lm_head_VE);
+  }
+  map(out.value_head_1E);
+  map(out.value_bias_1);
   return out;
+}
+
+DecoderWeights converted(const DecoderWeights& weights, const at::TensorOptions& options) {
+  return mapped(weights, [&](const at::Tensor& tensor) { return tensor.to(options); });
 }
 
 DecoderWeights random_weights(const ModelConfig& config, at::Device device) {
@@ -114,10 +118,10 @@ DecoderWeights random_weights(const ModelConfig& config, at::Device device) {
 }
 
 DecoderWeights& masters(DecoderWeights& weights) {
-  if (weights.embed_VE.scalar_type() == at::kFloat) return weights;
+  const at::Tensor& like = weights.embed_VE.defined() ? weights.embed_VE : weights.layers.at(0).input_norm_E;
+  if (like.scalar_type() == at::kFloat) return weights;
   if (!weights.masters)
-    weights.masters =
-        std::make_shared<DecoderWeights>(converted(weights, weights.embed_VE.options().dtype(at::kFloat)));
+    weights.masters = std::make_shared<DecoderWeights>(converted(weights, like.options().dtype(at::kFloat)));
   return *weights.masters;
 }
 

@@ -12,6 +12,15 @@
 
 namespace tandem {
 
+class FullyShardedModel;
+class Pipeline;
+
+// The ranks that an update is spread over; all null on one rank.
+struct UpdateRanks {
+  FullyShardedModel* sharded = nullptr;
+  Pipeline* pipeline = nullptr;  // not beside another
+};
+
 struct BatchingOptions {
   int64_t mini_batch_samples = 0;  // samples of an optimizer step
   int64_t epochs = 1;
@@ -43,14 +52,20 @@ using HeadPass =
 
 std::vector<double> temperatures_of(SampleList samples);
 
-// Forward, head and backward of all samples in micro-batches; adds into `gradients`.
+// Where each micro-batch of these samples ends, given what a token's activations take.
+int64_t activation_bytes_per_token(const Decoder& decoder);
+std::vector<size_t> micro_batch_ends(int64_t bytes_per_token, SampleList samples, const BatchingOptions& options);
+
+// Forward, head and backward of all samples in micro-batches; adds into `gradients`. With `sharded` the gradients of
+// each micro-batch go to their owners.
 void forward_backward(const Decoder& decoder, SampleList samples, const BatchingOptions& options, const HeadPass& head,
-                      DecoderWeights& gradients, const OnTokens& on_tokens);
+                      DecoderWeights& gradients, const OnTokens& on_tokens, FullyShardedModel* sharded = nullptr);
 
 // One optimizer step. DataError when `loss` or the gradient is not finite; the weights are then unchanged. `lr_key` is
-// that of the learning rate.
+// that of the learning rate. On several ranks (`split`: of a tensor-parallel decoder) it is made on this rank's parts.
 Optimizer::StepResult guarded_step(Optimizer& optimizer, DecoderWeights& weights, const DecoderWeights& gradients,
-                                   double loss, std::string_view lr_key);
+                                   double loss, std::string_view lr_key, const UpdateRanks& ranks = {},
+                                   TensorSplit* split = nullptr);
 
 void set_to_zero(DecoderWeights& gradients);
 

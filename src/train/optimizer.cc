@@ -1,5 +1,7 @@
 #include "train/optimizer.h"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -21,12 +23,20 @@ double learning_rate(const OptimizerOptions& o, int64_t step) {
 Optimizer::Optimizer(const ModelConfig& config, OptimizerOptions options, at::Device device)
     : options_(options), moment1_(zero_weights(config, device)), moment2_(zero_weights(config, device)) {}
 
+Optimizer::Optimizer(const DecoderWeights& like, OptimizerOptions options) : options_(options) {
+  const auto zeros = [](const at::Tensor& t) { return at::zeros(t.sizes(), t.options()); };
+  moment1_ = mapped(like, zeros), moment2_ = mapped(like, zeros);
+}
+
 Optimizer::StepResult Optimizer::step(DecoderWeights& weights, const DecoderWeights& gradients) {
+  std::vector<at::Tensor> all;
+  for (const auto& gradient : parameters(gradients)) all.push_back(gradient.tensor);
+  return step(weights, gradients, kernels::sum_of_squares(all));
+}
+
+Optimizer::StepResult Optimizer::step(DecoderWeights& weights, const DecoderWeights& gradients, double squares) {
   const auto compute = parameters(weights), w = parameters(masters(weights)), g = parameters(gradients),
              m = parameters(moment1_), v = parameters(moment2_);
-  std::vector<at::Tensor> all;
-  for (const auto& gradient : g) all.push_back(gradient.tensor);
-  const double squares = kernels::sum_of_squares(all);
   StepResult result{std::sqrt(squares), learning_rate(options_, num_steps_)};
   if (!std::isfinite(result.grad_norm)) return result;
   const double scale = options_.clip_grad > 0 ? std::min(1.0, options_.clip_grad / (result.grad_norm + 1e-6)) : 1.0;

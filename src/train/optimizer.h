@@ -27,6 +27,11 @@ class Optimizer {
  public:
   // State lies on `device`.
   Optimizer(const ModelConfig& config, OptimizerOptions options, at::Device device = at::kCPU);
+  // Fresh state for weights of these shapes: parts of a model.
+  Optimizer(const DecoderWeights& like, OptimizerOptions options);
+  // This state.
+  Optimizer(DecoderWeights moment1, DecoderWeights moment2, OptimizerOptions options)
+      : options_(options), moment1_(std::move(moment1)), moment2_(std::move(moment2)) {}
 
   struct StepResult {
     double grad_norm = 0;  // before clipping
@@ -34,6 +39,8 @@ class Optimizer {
   };
   // Updates the weights. A gradient that is not finite changes nothing and is reported by its norm.
   StepResult step(DecoderWeights& weights, const DecoderWeights& gradients);
+  // `squares`: of the whole gradient, of which `gradients` is a part.
+  StepResult step(DecoderWeights& weights, const DecoderWeights& gradients, double squares);
 
   int64_t num_steps() const { return num_steps_; }  // updates made so far
   const OptimizerOptions& options() const { return options_; }
