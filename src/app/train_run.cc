@@ -76,7 +76,7 @@ fs::path program_state_path(const Checkpoint& checkpoint) { return checkpoint.fo
 
 }  // namespace
 
-TrainRun::TrainRun(Config config)
+TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
     : config_(supported(std::move(config))),
       folder_(run_folder(config_)),
       chat_(resolve_model(config_.actor_rollout_ref.model.path)),
@@ -109,6 +109,10 @@ TrainRun::TrainRun(Config config)
                    static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))) {
   if (!config_.data.val_files.empty()) validation_data_ = load_data(validation_data_options(config_), config_, chat_);
   if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), actor_.worker(0).decoder().config());
+  if (num_ranks(config_) > 1) {
+    ranks_.emplace(config_, words);
+    actor_.worker(0).join_team(ranks_->team(optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))));
+  }
 }
 
 Roles TrainRun::roles() {

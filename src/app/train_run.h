@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/chat.h"
+#include "app/ranks.h"
 #include "checkpoint/manager.h"
 #include "config/config.h"
 #include "data/prompt_stream.h"
@@ -30,8 +31,9 @@ struct RunSummary {
 
 class TrainRun {
  public:
-  // Everything that can be refused is refused here: configuration, model, data, reward function, memory.
-  explicit TrainRun(Config config);
+  // Everything that can be refused is refused here: configuration, model, data, reward function, memory. `words`: what
+  // `tandem train` would be called with for this configuration; a run of several ranks starts the others so.
+  explicit TrainRun(Config config, const std::vector<std::string>& words = {});
 
   RunSummary run();
 
@@ -54,6 +56,7 @@ class TrainRun {
   Progress progress_;
   PhaseTimer timer_;
   std::shared_ptr<TrajectoryStore> store_;
+  std::optional<RankProcesses> ranks_;  // ends after the engine, which dismisses them
   WorkerGroup<Engine> actor_;
   WorkerGroup<RewardWorker> reward_;
   std::optional<WorkerGroup<Reference>> reference_;

@@ -1,0 +1,177 @@
+// An engine of several ranks: what the leader tells, what the others do, and what is put together again.
+#include <algorithm>
+#include <exception>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "engine/team.h"
+#include "engine/wire.h"
+#include "model/tensor_split.h"
+#include "train/fsdp.h"
+#include "train/pipeline.h"
+
+namespace tandem {
+namespace {
+
+// A rank's prompts: in turn, so that long and short ones spread.
+std::vector<PromptPtr> share_of(const std::vector<PromptPtr>& prompts, const Communicator& ranks) {
+  std::vector<PromptPtr> mine;
+  for (size_t i = static_cast<size_t>(ranks.rank()); i < prompts.size(); i += static_cast<size_t>(ranks.size()))
+    mine.push_back(prompts[i]);
+  return mine;
+}
+
+}  // namespace
+
+void Engine::join_team(std::shared_ptr<Team> team) {
+  team_ = std::move(team);
+  const Layout& layout = team_->layout();
+  Communicator& world = team_->work();
+  const auto along = [&](std::initializer_list<Axis> axes) {
+    return world.split(ranks_along(layout, world.rank(), std::vector<Axis>(axes)));
+  };
+  const Layout data{.dp_replicate = layout.dp_replicate, .dp_shard = layout.dp_shard};
+  check(layout.world() == world.size() && layout.cp == 1 && (layout.pp == 1 || layout.pp == layout.world()),
+        "a team is a pipeline, or works with data and tensor parallelism");
+  if (layout.tp > 1) {
+    split_ = std::make_unique<TensorSplit>(decoder_->config(), along({Axis::kTp}));
+    decoder_ =
+        std::make_unique<Decoder>(split_->local_config(), split_->part_of(decoder_->weights()), options_.max_model_len);
+    decoder_->split_by(split_.get());
+  }
+  // A pipeline's ranks draw as data-parallel ones do.
+  drawing_ranks_ = along({Axis::kPp, Axis::kDpReplicate, Axis::kDpShard});
+  if (layout.pp > 1) {
+    pipeline_ = std::make_unique<Pipeline>(*decoder_, world);
+  } else if (data.world() > 1) {
+    data_ranks_ = along({Axis::kDpReplicate, Axis::kDpShard});
+    sharded_ = std::make_unique<FullyShardedModel>(*decoder_, *data_ranks_, data);
+  }
+}
+
+void Engine::enter_rollout() {
+  if (sharded_) sharded_->enter_rollout();
+  if (pipeline_) pipeline_->enter_rollout();
+}
+
+Engine::~Engine() {
+  if (!leads() || std::uncaught_exceptions() > 0) return;
+  try {
+    team_->tell(Order::kStop, {});
+  } catch (const std::exception&) {  // a rank is gone; the run has said so
+  }
+}
+
+bool Engine::leads() const { return team_ && team_->leads(); }
+
+void Engine::follow() {
+  check(team_ && !team_->leads(), "only the ranks of a team that do not lead it can follow");
+  for (;;) {
+    const auto [order, payload] = team_->next();
+    switch (order) {
+      case Order::kGenerate:
+        draw(decode_prompts(payload), options_.sampling, options_.num_samples);
+        break;
+      case Order::kGenerateValidation:
+        draw(decode_prompts(payload), options_.validation_sampling, options_.num_validation_samples);
+        break;
+      case Order::kGenerateGreedy:
+        draw(decode_prompts(payload), greedy_sampling(), 1);
+        break;
+      case Order::kUpdate:
+        train(decode_samples(payload));
+        break;
+      case Order::kSave:
+        gather_state();
+        break;
+      case Order::kLoad:
+        load_state(payload);
+        break;
+      case Order::kStop:
+        return;
+    }
+  }
+}
+
+std::vector<TrajectoryPtr> Engine::draw(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
+                                        int64_t num_samples) {
+  if (!team_) return draw_here(prompts, sampling, num_samples);
+  enter_rollout();
+  std::vector<TrajectoryPtr> mine = draw_here(share_of(prompts, *drawing_ranks_), sampling, num_samples);
+  // The ranks of a tensor-parallel group draw the same: one of them tells.
+  const Communicator& world = team_->work();
+  const bool tells = !team_->leads() && at(coordinates(team_->layout(), world.rank()), Axis::kTp) == 0;
+  const auto parts =
+      gather_text(team_->work(), "gather of responses", tells ? encode_trajectories(mine) : std::string(), 0);
+  if (!team_->leads()) return {};
+  for (const std::string& part : parts) {
+    if (part.empty()) continue;
+    for (TrajectoryPtr& trajectory : decode_trajectories(part, prompts)) {
+      if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
+      if (options_.on_finished) options_.on_finished(trajectory);
+      mine.push_back(std::move(trajectory));
+    }
+  }
+  return mine;
+}
+
+UpdateStats Engine::train(const std::vector<TrainingSample>& samples) {
+  if (!optimizer_) optimizer_ = new_optimizer();
+  if (sharded_) sharded_->enter_training();
+  if (pipeline_) pipeline_->enter_training();
+  TrainerOptions options = options_.trainer;
+  if (options_.exact) options.weights_version = policy_version_;
+  Trainer trainer(pipeline_ ? pipeline_->stage() : *decoder_, *optimizer_, options, {sharded_.get(), pipeline_.get()});
+  const UpdateStats stats = trainer.update(samples, options_.on_tokens);
+  ++policy_version_;
+  return stats;
+}
+
+std::unique_ptr<Optimizer> Engine::new_optimizer() const {
+  if (sharded_) return std::make_unique<Optimizer>(sharded_->shards(), options_.optimizer);
+  if (split_) return std::make_unique<Optimizer>(decoder_->weights(), options_.optimizer);
+  if (pipeline_) return std::make_unique<Optimizer>(pipeline_->stage().weights(), options_.optimizer);
+  return std::make_unique<Optimizer>(decoder_->config(), options_.optimizer, decoder_->device());
+}
+
+Engine::WholeState Engine::gather_state() {
+  const auto whole = [&](DecoderWeights part) {
+    if (pipeline_) return pipeline_->gathered(part);
+    if (sharded_) part = sharded_->gathered(part);
+    return split_ ? split_->gathered(part) : part;
+  };
+  enter_rollout();
+  WholeState state;
+  state.decoder = split_ ? std::make_unique<Decoder>(split_->whole_config(), split_->gathered(decoder_->weights()), 1)
+                         : std::make_unique<Decoder>(decoder_->config(), decoder_->weights(), 1);
+  if (!optimizer_) return state;
+  state.optimizer = std::make_unique<Optimizer>(whole(optimizer_->first_moment()), whole(optimizer_->second_moment()),
+                                                options_.optimizer);
+  state.optimizer->set_num_steps(optimizer_->num_steps());
+  return state;
+}
+
+void Engine::load_state(const std::filesystem::path& folder) {
+  enter_rollout();
+  std::unique_ptr<Decoder> whole;  // what a tensor-parallel decoder is a part of
+  if (split_) whole = std::make_unique<Decoder>(split_->whole_config(), empty_weights(split_->whole_config()), 1);
+  Decoder& target = whole ? *whole : *decoder_;
+  std::unique_ptr<Optimizer> loaded;
+  const auto version =
+      load_model_state(folder / "actor", target, options_.optimizer, team_ ? loaded : optimizer_, options_.load);
+  policy_version_ = version.value_or(policy_version_);
+  if (!team_) return;
+  if (split_ && options_.load.weights) decoder_->weights() = split_->part_of(target.weights());
+  if (sharded_) sharded_->take_weights_from_decoder();
+  if (!loaded) return;
+  const auto part = [&](DecoderWeights all) {
+    if (pipeline_) return pipeline_->part_of(all);
+    if (split_) all = split_->part_of(all);
+    return sharded_ ? sharded_->parts_of(all) : all;
+  };
+  optimizer_ =
+      std::make_unique<Optimizer>(part(loaded->first_moment()), part(loaded->second_moment()), options_.optimizer);
+  optimizer_->set_num_steps(loaded->num_steps());
+}
+
+}  // namespace tandem
