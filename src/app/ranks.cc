@@ -121,8 +121,12 @@ void follow(const Config& config, const RankAddress& address) {
   int64_t optimizer_steps = 0;
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
   const Chat chat(resolve_model(config.actor_rollout_ref.model.path));
-  Engine engine(engine_options(config, chat.special(), optimizer_steps), &chat.tokenizer(),
-                std::make_shared<TrajectoryStore>());
+  EngineOptions options = engine_options(config, chat.special(), optimizer_steps);
+  // The first rank writes down what was not finite, and decides alike.
+  options.trainer.on_nonfinite = [skip = config.trainer.nonfinite_update == "skip"](const NonFiniteUpdate&) {
+    return skip;
+  };
+  Engine engine(std::move(options), &chat.tokenizer(), std::make_shared<TrajectoryStore>());
   engine.join_team(team);
   engine.follow();
 }

@@ -64,6 +64,8 @@ Engine::~Engine() {
 
 bool Engine::leads() const { return team_ && team_->leads(); }
 
+const ModelConfig& Engine::whole_config() const { return split_ ? split_->whole_config() : decoder_->config(); }
+
 void Engine::follow() {
   check(team_ && !team_->leads(), "only the ranks of a team that do not lead it can follow");
   for (;;) {
@@ -87,6 +89,9 @@ void Engine::follow() {
       case Order::kLoad:
         load_state(payload);
         break;
+      case Order::kRestore:
+        restore_state(nullptr);
+        break;
       case Order::kStop:
         return;
     }
@@ -94,10 +99,10 @@ void Engine::follow() {
 }
 
 std::vector<TrajectoryPtr> Engine::draw(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                                        int64_t num_samples) {
-  if (!team_) return draw_here(prompts, sampling, num_samples);
+                                        int64_t num_samples, const DrawnSamples* drawn, bool greedy) {
+  if (!team_) return draw_here(prompts, sampling, num_samples, drawn, greedy);
   enter_rollout();
-  std::vector<TrajectoryPtr> mine = draw_here(share_of(prompts, *drawing_ranks_), sampling, num_samples);
+  std::vector<TrajectoryPtr> mine = draw_here(share_of(prompts, *drawing_ranks_), sampling, num_samples, drawn, greedy);
   // The ranks of a tensor-parallel group draw the same: one of them tells.
   const Communicator& world = team_->work();
   const bool tells = !team_->leads() && at(coordinates(team_->layout(), world.rank()), Axis::kTp) == 0;
@@ -108,6 +113,7 @@ std::vector<TrajectoryPtr> Engine::draw(const std::vector<PromptPtr>& prompts, c
     if (part.empty()) continue;
     for (TrajectoryPtr& trajectory : decode_trajectories(part, prompts)) {
       if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
+      if (drawn != nullptr && drawn->record) drawn->record(greedy, trajectory);
       if (options_.on_finished) options_.on_finished(trajectory);
       mine.push_back(std::move(trajectory));
     }
@@ -129,9 +135,8 @@ UpdateStats Engine::train(const std::vector<TrainingSample>& samples) {
 
 std::unique_ptr<Optimizer> Engine::new_optimizer() const {
   if (sharded_) return std::make_unique<Optimizer>(sharded_->shards(), options_.optimizer);
-  if (split_) return std::make_unique<Optimizer>(decoder_->weights(), options_.optimizer);
   if (pipeline_) return std::make_unique<Optimizer>(pipeline_->stage().weights(), options_.optimizer);
-  return std::make_unique<Optimizer>(decoder_->config(), options_.optimizer, decoder_->device());
+  return std::make_unique<Optimizer>(decoder_->weights(), options_.optimizer);
 }
 
 Engine::WholeState Engine::gather_state() {
@@ -151,27 +156,70 @@ Engine::WholeState Engine::gather_state() {
   return state;
 }
 
+// Every rank reads the files itself.
 void Engine::load_state(const std::filesystem::path& folder) {
   enter_rollout();
   std::unique_ptr<Decoder> whole;  // what a tensor-parallel decoder is a part of
-  if (split_) whole = std::make_unique<Decoder>(split_->whole_config(), empty_weights(split_->whole_config()), 1);
+  if (split_) whole = std::make_unique<Decoder>(whole_config(), empty_weights(whole_config()), 1);
   Decoder& target = whole ? *whole : *decoder_;
   std::unique_ptr<Optimizer> loaded;
   const auto version =
       load_model_state(folder / "actor", target, options_.optimizer, team_ ? loaded : optimizer_, options_.load);
   policy_version_ = version.value_or(policy_version_);
-  if (!team_) return;
-  if (split_ && options_.load.weights) decoder_->weights() = split_->part_of(target.weights());
+  if (team_) take_whole(options_.load.weights ? &target : nullptr, loaded.get());
+}
+
+// The leader's copy goes to all ranks, which then take their parts.
+void Engine::restore_state(const ModelStateCopy* copy) {
+  if (!team_) {
+    restore_model_state(*copy, *decoder_, options_.optimizer, optimizer_);
+    policy_version_ = copy->version;
+    return;
+  }
+  enter_rollout();
+  Communicator& world = team_->work();
+  Decoder whole(whole_config(), empty_weights(whole_config()), 1);
+  std::unique_ptr<Optimizer> state;
+  struct {
+    uint64_t version = 0;
+    int64_t optimizer_steps = 0;
+    bool has_optimizer = false;
+  } about;
+  if (copy != nullptr) {
+    restore_model_state(*copy, whole, options_.optimizer, state);
+    about = {copy->version, state ? state->num_steps() : 0, state != nullptr};
+  }
+  broadcast(world, "state to restore", bytes_of(&about, 1), 0);
+  if (about.has_optimizer && !state) state = std::make_unique<Optimizer>(whole.weights(), options_.optimizer);
+  std::vector<NamedTensor> all = parameters(whole.weights());
+  if (state)
+    for (const DecoderWeights* moments : {&state->first_moment(), &state->second_moment()})
+      for (NamedTensor& moment : parameters(*moments)) all.push_back(std::move(moment));
+  for (const NamedTensor& parameter : all)
+    broadcast(world, "state to restore", bytes_of(values(parameter.tensor).data(), values(parameter.tensor).size()), 0);
+  policy_version_ = about.version;
+  if (state) state->set_num_steps(about.optimizer_steps);
+  optimizer_.reset();
+  take_whole(&whole, state.get());
+}
+
+// This rank's parts of a whole state; null: not to be taken.
+void Engine::take_whole(const Decoder* whole, Optimizer* optimizer) {
+  if (whole != nullptr && whole != decoder_.get()) {
+    const DecoderWeights mine = split_ ? split_->part_of(whole->weights()) : whole->weights();
+    const auto from = parameters(mine), to = parameters(decoder_->weights());
+    for (size_t p = 0; p < to.size(); ++p) std::ranges::copy(values(from[p].tensor), values(to[p].tensor).begin());
+  }
   if (sharded_) sharded_->take_weights_from_decoder();
-  if (!loaded) return;
+  if (optimizer == nullptr) return;
   const auto part = [&](DecoderWeights all) {
     if (pipeline_) return pipeline_->part_of(all);
     if (split_) all = split_->part_of(all);
     return sharded_ ? sharded_->parts_of(all) : all;
   };
-  optimizer_ =
-      std::make_unique<Optimizer>(part(loaded->first_moment()), part(loaded->second_moment()), options_.optimizer);
-  optimizer_->set_num_steps(loaded->num_steps());
+  optimizer_ = std::make_unique<Optimizer>(part(optimizer->first_moment()), part(optimizer->second_moment()),
+                                           options_.optimizer);
+  optimizer_->set_num_steps(optimizer->num_steps());
 }
 
 }  // namespace tandem

@@ -10,7 +10,7 @@
 
 namespace tandem {
 
-enum class Order : uint8_t { kGenerate, kGenerateValidation, kGenerateGreedy, kUpdate, kSave, kLoad, kStop };
+enum class Order : uint8_t { kGenerate, kGenerateValidation, kGenerateGreedy, kUpdate, kSave, kLoad, kRestore, kStop };
 
 struct Instruction {
   Order order;

@@ -23,7 +23,10 @@ struct GenerationRequest {
   SamplingParams params;
   uint32_t num_samples = 1;
   uint64_t policy_version = 0;
-  TextCallback on_text;  // may be empty
+  TextCallback on_text;                       // may be empty
+  std::vector<uint32_t> sample_indices = {};  // one a sample, each once; empty: 0, 1 ...
+
+  uint32_t index_of(uint32_t sample) const { return sample_indices.empty() ? sample : sample_indices[sample]; }
 };
 
 struct Sequence {

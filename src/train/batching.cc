@@ -89,8 +89,11 @@ void forward_backward(const Decoder& decoder, SampleList samples, const Batching
   }
 }
 
-Optimizer::StepResult guarded_step(Optimizer& optimizer, DecoderWeights& weights, const DecoderWeights& gradients,
-                                   double loss, std::string_view lr_key, const UpdateRanks& ranks, TensorSplit* split) {
+std::optional<Optimizer::StepResult> guarded_step(Optimizer& optimizer, DecoderWeights& weights,
+                                                  const DecoderWeights& gradients, double loss, std::string_view lr_key,
+                                                  const BatchingOptions& options,
+                                                  std::span<const TrainingSample> samples, bool unchanged,
+                                                  const UpdateRanks& ranks, TensorSplit* split) {
   const auto total = [&](const std::vector<double>& squares) {
     if (ranks.pipeline != nullptr) return ranks.pipeline->total(squares);
     return split != nullptr ? split->total(squares) : std::accumulate(squares.begin(), squares.end(), 0.0);
@@ -109,12 +112,13 @@ Optimizer::StepResult guarded_step(Optimizer& optimizer, DecoderWeights& weights
     return optimizer.step(weights, gradients, total(squares));
   };
   const Optimizer::StepResult step = std::isfinite(loss) ? make_step() : Optimizer::StepResult{std::nan(""), 0};
-  if (!std::isfinite(step.grad_norm))
-    throw DataError(
-        fmt::format("the loss is {} and the gradient's norm {} at optimizer step {}; the weights are unchanged: lower "
-                    "{}, or look at the data and its rewards",
-                    loss, step.grad_norm, optimizer.num_steps(), lr_key));
-  return step;
+  if (std::isfinite(step.grad_norm)) return step;
+  if (options.on_nonfinite && options.on_nonfinite({samples, loss, step.grad_norm, optimizer.num_steps(), unchanged}))
+    return std::nullopt;
+  throw DataError(
+      fmt::format("the loss is {} and the gradient's norm {} at optimizer step {}; the weights are unchanged: lower "
+                  "{}, or look at the data and its rewards",
+                  loss, step.grad_norm, optimizer.num_steps(), lr_key));
 }
 
 void set_to_zero(DecoderWeights& gradients) {

@@ -1,7 +1,5 @@
 #include "train/optimizer.h"
 
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -20,13 +18,8 @@ double learning_rate(const OptimizerOptions& o, int64_t step) {
   return o.lr * std::max(0.0, o.min_lr_ratio + (1 - o.min_lr_ratio) * wave);
 }
 
-Optimizer::Optimizer(const ModelConfig& config, OptimizerOptions options, at::Device device)
-    : options_(options), moment1_(zero_weights(config, device)), moment2_(zero_weights(config, device)) {}
-
-Optimizer::Optimizer(const DecoderWeights& like, OptimizerOptions options) : options_(options) {
-  const auto zeros = [](const at::Tensor& t) { return at::zeros(t.sizes(), t.options()); };
-  moment1_ = mapped(like, zeros), moment2_ = mapped(like, zeros);
-}
+Optimizer::Optimizer(const DecoderWeights& weights, OptimizerOptions options)
+    : options_(options), moment1_(zeros_of_trained(weights)), moment2_(zeros_of_trained(weights)) {}
 
 Optimizer::StepResult Optimizer::step(DecoderWeights& weights, const DecoderWeights& gradients) {
   std::vector<at::Tensor> all;
@@ -35,8 +28,8 @@ Optimizer::StepResult Optimizer::step(DecoderWeights& weights, const DecoderWeig
 }
 
 Optimizer::StepResult Optimizer::step(DecoderWeights& weights, const DecoderWeights& gradients, double squares) {
-  const auto compute = parameters(weights), w = parameters(masters(weights)), g = parameters(gradients),
-             m = parameters(moment1_), v = parameters(moment2_);
+  const auto compute = parameters(trained(weights)), w = parameters(trained(masters(weights))),
+             g = parameters(gradients), m = parameters(moment1_), v = parameters(moment2_);
   StepResult result{std::sqrt(squares), learning_rate(options_, num_steps_)};
   if (!std::isfinite(result.grad_norm)) return result;
   const double scale = options_.clip_grad > 0 ? std::min(1.0, options_.clip_grad / (result.grad_norm + 1e-6)) : 1.0;

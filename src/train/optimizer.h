@@ -1,5 +1,5 @@
-// AdamW over a decoder's parameters, with fp32 weights (or the fp32 masters of others, which are then rounded anew),
-// clipping by the global norm, and the learning rate's course. State can be saved and restored exactly.
+// AdamW over what is trained of a decoder, with fp32 weights (or the fp32 masters of others, which are then rounded
+// anew), clipping by the global norm, and the learning rate's course. State can be saved and restored exactly.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,8 @@ double learning_rate(const OptimizerOptions& options, int64_t step);
 
 class Optimizer {
  public:
-  // State lies on `device`.
-  Optimizer(const ModelConfig& config, OptimizerOptions options, at::Device device = at::kCPU);
-  // Fresh state for weights of these shapes: parts of a model.
-  Optimizer(const DecoderWeights& like, OptimizerOptions options);
+  // Fresh state for all that is trained of `weights`; it lies where they do.
+  Optimizer(const DecoderWeights& weights, OptimizerOptions options);
   // This state.
   Optimizer(DecoderWeights moment1, DecoderWeights moment2, OptimizerOptions options)
       : options_(options), moment1_(std::move(moment1)), moment2_(std::move(moment2)) {}

@@ -91,11 +91,12 @@ void Pipeline::enter_training() {
 
 void Pipeline::enter_rollout() {
   DecoderWeights& whole = decoder_.weights();
-  const bool complete = std::ranges::all_of(whole.layers, [](const LayerWeights& l) { return l.qkv_NE.defined(); });
+  const bool complete =
+      std::ranges::all_of(whole.layers, [](const LayerWeights& l) { return l.qkv.weight_NE.defined(); });
   if (complete) return;
   const LayerWeights like = stage_->weights().layers[0];
   for (LayerWeights& layer : whole.layers) {
-    if (layer.qkv_NE.defined()) continue;
+    if (layer.qkv.weight_NE.defined()) continue;
     DecoderWeights alone;
     alone.layers = {like};
     layer = mapped(alone, [](const at::Tensor& t) { return at::empty(t.sizes(), t.options()); }).layers[0];

@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 
 #include "model/tensor_split.h"
@@ -40,11 +38,6 @@ void keep_only(std::vector<T>& values, std::span<const size_t> which) {
   values = std::move(kept);
 }
 
-DecoderWeights zero_gradients(const Decoder& decoder) {
-  return mapped(decoder.weights(),
-                [](const at::Tensor& t) { return at::zeros(t.sizes(), t.options().dtype(at::kFloat)); });
-}
-
 // Every rank's sums, so that all of them judge and report the same.
 void add_up(Communicator& world, LossSums& sums) {
   double values[] = {sums.loss,          sums.pg_loss,
@@ -59,17 +52,23 @@ void add_up(Communicator& world, LossSums& sums) {
 
 UpdateStats Trainer::update(std::span<const TrainingSample> samples, const OnTokens& on_tokens) {
   UpdateStats total;
-  DecoderWeights gradients = ranks_.sharded != nullptr ? ranks_.sharded->gradients() : zero_gradients(decoder_);
+  DecoderWeights gradients =
+      ranks_.sharded != nullptr ? ranks_.sharded->gradients() : zeros_of_trained(decoder_.weights());
   DecoderWeights& summed = ranks_.sharded != nullptr ? ranks_.sharded->gradient_shards() : gradients;
   if (ranks_.sharded != nullptr) set_to_zero(summed);
   for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
     const auto order = epoch_samples(samples, options_, epoch, static_cast<uint64_t>(optimizer_.num_steps()));
     for (const auto& mini_batch : mini_batches(order, options_.mini_batch_samples)) {
-      if (total.num_optimizer_steps > 0) set_to_zero(summed);
-      UpdateStats part = accumulate(mini_batch, gradients, on_tokens, total.num_optimizer_steps == 0);
-      const auto [grad_norm, lr] =
-          guarded_step(optimizer_, decoder_.weights(), gradients, part.loss, options_.lr_key, ranks_, decoder_.split());
-      part.grad_norm = grad_norm, part.lr = lr, part.num_optimizer_steps = 1;
+      if (total.num_optimizer_steps + total.num_skipped_updates > 0) set_to_zero(summed);
+      const bool unchanged = total.num_optimizer_steps == 0;
+      UpdateStats part = accumulate(mini_batch, gradients, on_tokens, unchanged);
+      const auto step = guarded_step(optimizer_, decoder_.weights(), gradients, part.loss, options_.lr_key, options_,
+                                     mini_batch, unchanged, ranks_, decoder_.split());
+      if (!step) {
+        ++total.num_skipped_updates;
+        continue;
+      }
+      part.grad_norm = step->grad_norm, part.lr = step->lr, part.num_optimizer_steps = 1;
       add(total, part);
     }
   }

@@ -116,7 +116,7 @@ TEST_P(Fsdp, TrainsAsOneRankInTheirPlaceBitForBit) {
   const auto [qwen, layout] = GetParam();
   const ModelConfig config = random_model(qwen);
   Decoder alone = random_decoder(config);
-  Optimizer alone_optimizer(config, optimizer_options());
+  Optimizer alone_optimizer(alone.weights(), optimizer_options());
   OneRankInTheirPlace reference(alone, alone_optimizer, layout.world());
   std::vector<double> norms;
   for (uint64_t step = 0; step < 2; ++step) norms.push_back(reference.update(random_samples(config, step)));
@@ -162,7 +162,7 @@ TEST(FsdpParts, AreDisjointAndComplete) {
     const DecoderWeights whole = sharded.gathered(sharded.shards());
     EXPECT_TRUE(same_bits(whole, decoder.weights()));
     sharded.enter_training();
-    EXPECT_FALSE(decoder.weights().layers[0].qkv_NE.defined());
+    EXPECT_FALSE(decoder.weights().layers[0].qkv.weight_NE.defined());
     const std::lock_guard lock(mutex);
     for (const auto& part : parameters(sharded.shards())) kept += part.tensor.numel();
   });

@@ -36,7 +36,7 @@ TEST_P(PipelineTest, TrainsAsOneRankDoes) {
   ModelConfig config = random_model(qwen);
   config.num_hidden_layers = 5;  // stages of two sizes
   Decoder alone = random_decoder(config);
-  Optimizer alone_optimizer(config, optimizer_options());
+  Optimizer alone_optimizer(alone.weights(), optimizer_options());
   DecoderWeights gradient = zero_weights(config);
   Trainer reference(alone, alone_optimizer, trainer_options());
   reference.accumulate(random_samples(config, 0), gradient);
