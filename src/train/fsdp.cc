@@ -120,6 +120,15 @@ void FullyShardedModel::take_weights_from_decoder() {
   check(!training_, "the decoder's weights are not whole");
   shards_ = parts_of(decoder_.weights());
   shard_list_ = tensors_of(shards_);
+  forget_blocks();
+}
+
+void FullyShardedModel::forget_blocks() {
+  for (Slot& slot : slots_) {
+    if (slot.arriving.valid()) slot.arriving.get();
+    slot.block.reset();
+  }
+  last_block_.reset();
 }
 
 // Parts go straight to their places in the whole tensors.
@@ -205,11 +214,7 @@ void FullyShardedModel::enter_rollout() {
 }
 
 void FullyShardedModel::weights_changed() {
-  for (Slot& slot : slots_) {
-    if (slot.arriving.valid()) slot.arriving.get();
-    slot.block.reset();
-  }
-  last_block_.reset();
+  forget_blocks();
   DecoderWeights outside = decoder_.weights();
   outside.layers.clear();
   const size_t unit = units_.size() - 1;

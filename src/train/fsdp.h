@@ -78,6 +78,7 @@ class FullyShardedModel : public BlockStore {
   void fetch(size_t block);
   Slot* slot_of(size_t block);
   void wait_for_reduction();
+  void forget_blocks();  // what was gathered is of older weights
 
   Decoder& decoder_;
   Communicator& world_;

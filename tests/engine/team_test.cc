@@ -107,6 +107,7 @@ TEST(Team, ItsCheckpointsKnowNoLayout) {
       EXPECT_TRUE(same_files(folder.path() / "0" / file, folder.path() / other / file)) << other << file;
   for (size_t i = 0; i < 3; ++i)
     with_team(layouts[(i + 1) % 3], [&](Engine& leader, TrajectoryStore&) {
+      leader.update_policy(rewarded(leader.generate(prompts())));  // of which nothing may stay
       leader.load(folder.path() / std::to_string(i));
       EXPECT_EQ(leader.policy_version(), 1U);
       leader.save(folder.path() / "again");
