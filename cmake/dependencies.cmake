@@ -36,7 +36,9 @@ foreach(name libtorch_cpu.so libc10.so libgomp.so.1)
 endforeach()
 target_link_options(tandem_torch INTERFACE -Wl,--allow-shlib-undefined)
 
-file(GLOB tandem_arrow_libraries ${tandem_wheels}/pyarrow/libarrow.so.* ${tandem_wheels}/pyarrow/libparquet.so.*)
+# libarrow_s3.so: a library of its own in newer wheels, within libarrow.so before.
+file(GLOB tandem_arrow_libraries ${tandem_wheels}/pyarrow/libarrow.so.* ${tandem_wheels}/pyarrow/libparquet.so.*
+  ${tandem_wheels}/pyarrow/libarrow_s3.so.*)
 add_library(tandem_arrow INTERFACE IMPORTED GLOBAL)
 target_include_directories(tandem_arrow SYSTEM INTERFACE ${tandem_wheels}/pyarrow/include)
 target_link_libraries(tandem_arrow INTERFACE ${tandem_arrow_libraries})

@@ -43,8 +43,8 @@ struct Grid {
   size_t count = 0;
 };
 
-// At most `pieces` of a width 1, 2 or 5 times a power of ten, so that a growing run keeps its pieces. `whole`: x is a
-// number of steps, and no piece is narrower than one.
+// At most `pieces` (2 or more) of a width 1, 2 or 5 times a power of ten, so that a growing run keeps its pieces.
+// `whole`: x is a number of steps, and no piece is narrower than one.
 Grid choose_grid(double low, double high, size_t pieces, bool whole);
 
 // What a piece holds: least and greatest value, and the smoothed value at its last row. NaN where it holds nothing.

@@ -52,9 +52,9 @@ TEST(LoadTuning, OlderNamesAndKeysWithoutEffect) {
 }
 
 TEST(LoadTuning, Adapters) {
-  const TuningConfig config = load_tuning_config(
-      {}, Words{"model.path=m", "data.train_files=a", "model.lora_rank=8", "model.target_modules=all-linear",
-                "model.exclude_modules=[o_proj,down_proj]"});
+  const TuningConfig config =
+      load_tuning_config({}, Words{"model.path=m", "data.train_files=a", "model.lora_rank=8",
+                                   "model.target_modules=all-linear", "model.exclude_modules=[o_proj,down_proj]"});
   EXPECT_EQ(config.model.lora_rank, 8);
   EXPECT_EQ(config.model.lora_alpha, 16);
   EXPECT_EQ(config.model.target_modules, Words{"all-linear"});

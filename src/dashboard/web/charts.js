@@ -6,6 +6,9 @@ import { GROUPS, titleOf } from "./metrics.js";
 
 const AT_ONCE = 12;  // charts a question
 
+// Validations are few, and each is a mean over many samples already.
+const smoothingOf = (metric) => (/^val[-/]/.test(metric) ? 0 : state.smoothing);
+
 export function chartsView(main) {
   const facts = h("div", { class: "facts" });
   const groups = h("div", {});
@@ -110,14 +113,15 @@ export function chartsView(main) {
   // Only what is on the screen is asked for, a screenful at a time.
   async function refresh() {
     if (asking || left) return;
-    const next = [...visible].filter((metric) => stale.has(metric)).slice(0, AT_ONCE);
+    const waiting = [...visible].filter((metric) => stale.has(metric));
+    const next = waiting.filter((metric) => smoothingOf(metric) === smoothingOf(waiting[0])).slice(0, AT_ONCE);
     if (next.length === 0) return;
     asking = true;
     for (const metric of next) stale.delete(metric);
     const runs = chosenRuns();
     const pieces = runs.length > 6 ? 240 : 420;
     try {
-      const answer = await ask("series", { metric: next, run: runs.map((run) => run.id), pieces, smoothing: state.smoothing, x: state.x,
+      const answer = await ask("series", { metric: next, run: runs.map((run) => run.id), pieces, smoothing: smoothingOf(next[0]), x: state.x,
         begin: state.range?.[0], end: state.range?.[1] });
       for (const metric of next) {
         if (left) return;
