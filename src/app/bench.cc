@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "app/bench_reshard.h"
 #include "app/command.h"
 #include "base/rng.h"
 #include "engine/engine.h"
@@ -21,6 +22,7 @@ struct BenchArguments {
   std::string what, model, device = "cpu";
   int64_t prompts = 16, samples = 8, prompt_tokens = 128, new_tokens = 64, repeats = 1, micro_tokens = 32768;
   int64_t kv_cache_mb = 2048, batched_tokens = 16384, activation_mb = 65536, threads = 0;
+  int ranks = 8;
   bool verify = false;
 };
 
@@ -279,6 +281,7 @@ class Bench {
 };
 
 int run(const BenchArguments& arguments) {
+  if (arguments.what == "reshard") return bench_reshard(arguments.model, arguments.ranks);
   set_num_threads(arguments.threads);
   Bench bench(arguments);
   if (arguments.what == "rollout") bench.rollout();
@@ -294,7 +297,9 @@ int run(const BenchArguments& arguments) {
 void add_bench(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("bench", "time the engine on random weights; prints JSON");
   auto a = std::make_shared<BenchArguments>();
-  command->add_option("what", a->what)->required()->check(CLI::IsMember({"rollout", "train", "step", "compare"}));
+  command->add_option("what", a->what)
+      ->required()
+      ->check(CLI::IsMember({"rollout", "train", "step", "compare", "reshard"}));
   command->add_option("model", a->model, "a folder with a config.json")->required();
   command->add_option("--device", a->device, "cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))
@@ -308,6 +313,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--kv-cache-mb", a->kv_cache_mb)->capture_default_str();
   command->add_option("--batched-tokens", a->batched_tokens, "tokens of a rollout pass")->capture_default_str();
   command->add_option("--activation-mb", a->activation_mb)->capture_default_str();
+  command->add_option("--ranks", a->ranks, "reshard: ranks of the layouts")->capture_default_str();
   command->add_option("--threads", a->threads, "0: one a core")->capture_default_str();
   command->add_flag("--verify", a->verify, "compare rollout's log-probs with the training forward's, bit for bit");
   command->callback([&action, a] { action = [a] { return run(*a); }; });

@@ -185,6 +185,9 @@ Config supported(Config config) {
   refuse(gpu && needs_critic(config),
          "algorithm.adv_estimator=gae: the critic runs on the CPU only so far; set trainer.device=cpu, or another "
          "estimator");
+  refuse(gpu && config.trainer.n_gpus_per_node > 1,
+         "trainer.n_gpus_per_node: several ranks run on the CPU only so far; set trainer.n_gpus_per_node=1, or "
+         "trainer.device=cpu for as many processes");
   refuse(gpu && config.algorithm.adv_estimator == "optimal_token_baseline",
          "algorithm.adv_estimator=optimal_token_baseline runs on the CPU only so far; set trainer.device=cpu");
   refuse(config.numerics.mode == "fast",

@@ -109,7 +109,7 @@ int quickstart(const QuickstartArguments& a) {
   settings.insert(settings.end(), a.overrides.begin(), a.overrides.end());
   Config config = load_config({}, settings);
   set_num_threads(config.trainer.num_threads);
-  TrainRun run(std::move(config));
+  TrainRun run(std::move(config), settings);
   const RunSummary summary = run.run();
   print_line(describe_run(summary));
   if (const fs::path actor = summary.last_checkpoint / "actor"; !summary.last_checkpoint.empty()) {

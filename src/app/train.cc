@@ -1,8 +1,12 @@
 // tandem train: files of YAML and key=value overrides, in any order.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "app/command.h"
 #include "app/config_words.h"
+#include "app/ranks.h"
 #include "app/run_summary.h"
 #include "app/train_run.h"
 #include "base/log.h"
@@ -15,7 +19,14 @@ namespace {
 struct TrainArguments {
   std::vector<std::string> words;
   bool print_config = false;
+  RankAddress address;
 };
+
+int64_t threads_of_a_rank(const Config& config) {
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const int64_t threads = config.trainer.num_threads > 0 ? config.trainer.num_threads : cores;
+  return std::max<int64_t>(1, threads / num_ranks(config));
+}
 
 int train(const TrainArguments& arguments) {
   const ConfigWords words = split_words(arguments.words);
@@ -24,8 +35,9 @@ int train(const TrainArguments& arguments) {
     print_line(describe_config(config));
     return 0;
   }
-  set_num_threads(config.trainer.num_threads);
-  TrainRun run(std::move(config));
+  set_num_threads(threads_of_a_rank(config));
+  if (arguments.address.rank > 0) return follow_run(config, arguments.address);
+  TrainRun run(std::move(config), arguments.words);
   const RunSummary summary = run.run();
   print_line(describe_run(summary));
   return summary.interrupted ? 130 : 0;
@@ -43,6 +55,9 @@ void add_train(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<TrainArguments>();
   command->add_option("words", arguments->words, "FILE.yaml or key=value");
   command->add_flag("--print-config", arguments->print_config, "print the resolved configuration and stop");
+  // How a run starts its other ranks; not for users.
+  command->add_option("--rank", arguments->address.rank)->group("");
+  command->add_option("--port", arguments->address.port)->group("");
   command->prefix_command(false);
   command->allow_extras(false);
   command->callback([&action, arguments] { action = [arguments] { return train(*arguments); }; });

@@ -88,7 +88,7 @@ Reference make_reference(const Config& config, Engine& actor, std::shared_ptr<Tr
 
 }  // namespace
 
-TrainRun::TrainRun(Config config)
+TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
     : config_(supported(std::move(config))),
       folder_(run_folder(config_)),
       chat_(resolve_model(config_.actor_rollout_ref.model.path)),
@@ -120,6 +120,10 @@ TrainRun::TrainRun(Config config)
   const Decoder& policy = actor_.worker(0).decoder();
   if (has_adapters(policy.weights())) log_info(describe_adapters(policy.weights()));
   if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), policy.config());
+  if (num_ranks(config_) > 1) {
+    ranks_.emplace(config_, words);
+    actor_.worker(0).join_team(ranks_->team(optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))));
+  }
 }
 
 EngineOptions TrainRun::guarded_engine_options() {

@@ -9,6 +9,7 @@
 
 #include "app/chat.h"
 #include "app/nonfinite.h"
+#include "app/ranks.h"
 #include "app/run_journal.h"
 #include "app/run_saver.h"
 #include "app/watch_run.h"
@@ -34,8 +35,9 @@ struct RunSummary {
 
 class TrainRun {
  public:
-  // Everything that can be refused is refused here: configuration, model, data, reward function, memory.
-  explicit TrainRun(Config config);
+  // Everything that can be refused is refused here: configuration, model, data, reward function, memory. `words`: what
+  // `tandem train` would be called with for this configuration; a run of several ranks starts the others so.
+  explicit TrainRun(Config config, const std::vector<std::string>& words = {});
 
   RunSummary run();
 
@@ -65,6 +67,7 @@ class TrainRun {
   std::shared_ptr<TrajectoryStore> store_;
   std::optional<Journal> journal_;  // opened by resume()
   NonFiniteGuard guard_;
+  std::optional<RankProcesses> ranks_;  // ends after the engine, which dismisses them
   WorkerGroup<Engine> actor_;
   WorkerGroup<RewardWorker> reward_;
   std::optional<WorkerGroup<Reference>> reference_;

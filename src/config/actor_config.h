@@ -102,7 +102,35 @@ struct CheckpointConfig {
   }
 };
 
+struct FsdpConfig {
+  int64_t fsdp_size = -1;
+
+  template <class V>
+  void fields(V&& v) {
+    v("fsdp_size", fsdp_size,
+      "data-parallel ranks that share one copy of parameters, gradients and optimizer state; the groups of so many "
+      "ranks each keep "
+      "the whole; -1: all ranks");
+  }
+};
+
+struct MegatronConfig {
+  int64_t tensor_model_parallel_size = 1;
+  int64_t pipeline_model_parallel_size = 1;
+
+  template <class V>
+  void fields(V&& v) {
+    v("tensor_model_parallel_size", tensor_model_parallel_size,
+      "strategy=megatron: ranks that share every product, in training and in rollout "
+      "(rollout.tensor_model_parallel_size must be the same); the groups of so many share the data");
+    v("pipeline_model_parallel_size", pipeline_model_parallel_size,
+      "strategy=megatron: ranks that each train some blocks; all ranks of the run, and then each generates with all "
+      "blocks");
+  }
+};
+
 struct ActorConfig {
+  std::string strategy = "fsdp";
   int64_t ppo_mini_batch_size = 256;
   int64_t ppo_epochs = 1;
   bool shuffle = false;
@@ -125,9 +153,13 @@ struct ActorConfig {
   PolicyLossConfig policy_loss;
   OptimConfig optim;
   CheckpointConfig checkpoint;
+  FsdpConfig fsdp_config;
+  MegatronConfig megatron;
 
   template <class V>
   void fields(V&& v) {
+    v("strategy", strategy,
+      "how several ranks share the work: fsdp (or fsdp2, which here are one), or megatron: tensor parallelism");
     v("ppo_mini_batch_size", ppo_mini_batch_size, "prompts an optimizer step (samples: times rollout.n)");
     v("ppo_epochs", ppo_epochs, "passes over a step's samples");
     v("shuffle", shuffle, "draw new mini-batches in each pass");
@@ -157,6 +189,8 @@ struct ActorConfig {
     v("policy_loss", policy_loss, "the policy loss");
     v("optim", optim, "the optimizer (AdamW with float32 masters)");
     v("checkpoint", checkpoint, "contents of checkpoints");
+    v("fsdp_config", fsdp_config, "how parameters are spread over data-parallel ranks");
+    v("megatron", megatron, "how products or blocks are spread over ranks");
   }
 };
 

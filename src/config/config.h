@@ -21,9 +21,12 @@ struct ActorRolloutRefConfig {
   PolicyModelConfig model;
   ActorConfig actor;
   RolloutConfig rollout;
+  int64_t nccl_timeout = 600;
 
   template <class V>
   void fields(V&& v) {
+    v("nccl_timeout", nccl_timeout,
+      "seconds that a rank waits for the others in one exchange, whatever carries it, before it gives the run up");
     v("model", model, "the model");
     v("actor", actor, "the update");
     v("rollout", rollout, "the sampling");

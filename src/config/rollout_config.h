@@ -74,7 +74,8 @@ struct RolloutConfig {
     v("gpu_memory_utilization", gpu_memory_utilization,
       "share of a GPU's memory the generator may use; on the CPU kv_cache_memory_mb counts");
     v("kv_cache_memory_mb", kv_cache_memory_mb, "size of the key-value cache on CPU, in MiB");
-    v("tensor_model_parallel_size", tensor_model_parallel_size, "devices one copy of the generator is cut over");
+    v("tensor_model_parallel_size", tensor_model_parallel_size,
+      "ranks that one copy of the generator is cut over: as many as in training");
     v("val_kwargs", val_kwargs, "sampling in validation");
   }
 };

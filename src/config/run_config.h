@@ -65,7 +65,8 @@ struct RunConfig {
       {"auto", "disable", "resume_path"});
     v("resume_from_path", resume_from_path, "a folder global_step_N, for resume_mode=resume_path");
     v("nnodes", nnodes, "machines of the run");
-    v("n_gpus_per_node", n_gpus_per_node, "devices of each machine");
+    v("n_gpus_per_node", n_gpus_per_node,
+      "devices of each machine; on the CPU, processes that share the work (train only)");
     v("device", device, "auto: a GPU if there is one", {"auto", "cpu", "cuda"});
     v("num_threads", num_threads, "threads of the computation on CPU; 0: one a core");
     v("seed", seed, "seed of everything that has no seed of its own");

@@ -229,6 +229,43 @@ void check_algorithm(Checker& check, const Config& config) {
   check_correction(check, algorithm.rollout_correction);
 }
 
+void check_ranks(Checker& check, const Config& config) {
+  const int64_t ranks = config.trainer.n_gpus_per_node;
+  const ActorConfig& actor = config.actor_rollout_ref.actor;
+  check.between(config.actor_rollout_ref.nccl_timeout, 1, 1'000'000, "actor_rollout_ref.nccl_timeout");
+  const std::string at = "actor_rollout_ref.actor.";
+  const bool tensor_parallel = ranks > 1 && actor.strategy == "megatron";
+  check.require(ranks == 1 || tensor_parallel || actor.strategy == "fsdp" || actor.strategy == "fsdp2", at + "strategy",
+                "several ranks work with fsdp or megatron: use one of them, or trainer.n_gpus_per_node=1");
+  const int64_t tp = actor.megatron.tensor_model_parallel_size;
+  check.require(tp >= 1 && ranks % tp == 0 && (tp == 1 || tensor_parallel), at + "megatron.tensor_model_parallel_size",
+                fmt::format("must divide trainer.n_gpus_per_node={}, and goes with actor.strategy=megatron", ranks));
+  check.require(
+      config.actor_rollout_ref.rollout.tensor_model_parallel_size == tp,
+      "actor_rollout_ref.rollout.tensor_model_parallel_size",
+      fmt::format("must be {}: training and rollout share their weights, so it is that of actor.megatron with "
+                  "actor.strategy=megatron, else 1",
+                  tp));
+  const AlgorithmConfig& algorithm = config.algorithm;
+  check.require(tp == 1 || (!algorithm.rollout_correction.rollout_is && !algorithm.rollout_correction.rollout_rs),
+                "algorithm.rollout_correction.rollout_is", "not with tensor parallelism so far: leave it out");
+  check.require(tp == 1 || algorithm.adv_estimator != "optimal_token_baseline", "algorithm.adv_estimator",
+                "not with tensor parallelism so far: use another estimator");
+  const int64_t shard = actor.fsdp_config.fsdp_size;
+  check.require(shard == -1 || shard >= 1, at + "fsdp_config.fsdp_size", "must be 1 or more, or -1 for all ranks");
+  check.require(
+      tp < 1 || shard < 1 || ranks == 1 || ranks / tp % shard == 0, at + "fsdp_config.fsdp_size",
+      fmt::format("must divide the {} data-parallel ranks, or be -1 for all", ranks / std::max<int64_t>(tp, 1)));
+  const std::string& loss = actor.policy_loss.loss_mode;
+  check.require(ranks == 1 || (loss != "clip_cov" && loss != "kl_cov"), at + "policy_loss.loss_mode",
+                "clip_cov and kl_cov look at a whole mini-batch, which several ranks do not have in one place: use "
+                "trainer.n_gpus_per_node=1");
+  check.require(ranks == 1 || !config.actor_rollout_ref.model.uses_lora(), "actor_rollout_ref.model.lora_rank",
+                "adapters train on one rank so far: use trainer.n_gpus_per_node=1");
+  check.require(ranks == 1 || config.algorithm.adv_estimator != "gae", "algorithm.adv_estimator",
+                "a critic trains on one rank so far: use trainer.n_gpus_per_node=1, or another estimator");
+}
+
 void check_trainer(Checker& check, const Config& config) {
   const TrainerConfig& trainer = config.trainer;
   check.between(trainer.total_epochs, 1, 1'000'000, "trainer.total_epochs");
@@ -265,6 +302,7 @@ void check_trainer(Checker& check, const Config& config) {
   check.between(trainer.nnodes, 1, 100'000, "trainer.nnodes");
   check.between(trainer.n_gpus_per_node, 1, 1024, "trainer.n_gpus_per_node");
   check.between(trainer.num_threads, 0, 4096, "trainer.num_threads");
+  check_ranks(check, config);
   check_outlooks(check, trainer);
   check.between(config.numerics.virtual_tp, 1, 1024, "numerics.virtual_tp");
 }

@@ -5,6 +5,11 @@
 
 #include "base/error.h"
 #include "engine/memory_plan.h"
+#include "engine/team.h"
+#include "engine/wire.h"
+#include "model/tensor_split.h"
+#include "train/fsdp.h"
+#include "train/pipeline.h"
 
 namespace tandem {
 namespace {
@@ -100,24 +105,33 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
 }
 
 RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
-  return generate_with(prompts, options_.sampling, options_.num_samples, &options_.drawn);
+  if (leads()) team_->tell(Order::kGenerate, encode_prompts(prompts));
+  return store(prompts, draw(prompts, options_.sampling, options_.num_samples, &options_.drawn), options_.num_samples);
 }
 
 RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) {
   const GeneratorStats kept = generation_;  // a step's count leaves validation out
-  RolloutBatch batch = generate_with(prompts, options_.validation_sampling, options_.num_validation_samples, nullptr);
+  if (leads()) team_->tell(Order::kGenerateValidation, encode_prompts(prompts));
+  const int64_t samples = options_.num_validation_samples;
+  RolloutBatch batch = store(prompts, draw(prompts, options_.validation_sampling, samples), samples);
   generation_ = kept;
   return batch;
 }
 
-RolloutBatch Engine::generate_greedy(const std::vector<PromptPtr>& prompts) {
+SamplingParams Engine::greedy_sampling() const {
   SamplingParams greedy = options_.sampling;
   greedy.temperature = 0;
-  return generate_with(prompts, greedy, 1, &options_.drawn, true);
+  return greedy;
 }
 
-RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                                   int64_t num_samples, const DrawnSamples* drawn, bool greedy) {
+RolloutBatch Engine::generate_greedy(const std::vector<PromptPtr>& prompts) {
+  if (leads()) team_->tell(Order::kGenerateGreedy, encode_prompts(prompts));
+  return store(prompts, draw(prompts, greedy_sampling(), 1, &options_.drawn, true), 1);
+}
+
+std::vector<TrajectoryPtr> Engine::draw_here(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
+                                             int64_t num_samples, const DrawnSamples* drawn, bool greedy) {
+  if (prompts.empty()) return {};
   GeneratorOptions options;
   options.scheduler = options_.scheduler;
   options.prefix_caching = options_.prefix_caching;
@@ -127,16 +141,11 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
   if (tokenizer_ != nullptr) options.num_drawable = std::min<int64_t>(options.num_drawable, tokenizer_->vocab_size());
   options.num_blocks = plan_kv_blocks(decoder_->config(), options_.kv_cache_bytes, options_.max_model_len,
                                       useful_blocks(prompts, num_samples, sampling), decoder_->value_bytes());
-  // Responses finish in any order; each has its place by prompt and sample.
-  std::vector<TrajectoryPtr> finished(prompts.size() * static_cast<size_t>(num_samples));
-  std::unordered_map<const Prompt*, size_t> place;
-  for (size_t i = 0; i < prompts.size(); ++i) place.emplace(prompts[i].get(), i);
-  check(place.size() == prompts.size(), "a prompt stands in the batch twice");
+  std::vector<TrajectoryPtr> finished;
   const auto keep = [&](TrajectoryPtr trajectory) {
     if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
     if (options_.on_finished) options_.on_finished(trajectory);
-    const size_t i = place.at(trajectory->prompt.get()) * static_cast<size_t>(num_samples) + trajectory->sample_index;
-    finished[i] = std::move(trajectory);
+    finished.push_back(std::move(trajectory));
   };
   Generator generator(*decoder_, options, tokenizer_, [&](TrajectoryPtr trajectory, const std::string&) {
     if (drawn != nullptr && drawn->record) drawn->record(greedy, trajectory);
@@ -146,7 +155,8 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
     std::vector<uint32_t> missing;
     for (uint32_t i = 0; i < static_cast<uint32_t>(num_samples); ++i) {
       TrajectoryPtr known;
-      if (drawn != nullptr && drawn->recall) known = drawn->recall(greedy, prompt, i, policy_version_);
+      // Ranks that share every product must draw the same, so they draw what is known once more.
+      if (drawn != nullptr && drawn->recall && !split_) known = drawn->recall(greedy, prompt, i, policy_version_);
       if (known) {
         keep(std::move(known));
       } else {
@@ -160,7 +170,21 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
   }
   while (generator.step())
     if (options_.between_passes) options_.between_passes();
+  generation_ += generator.stats();
+  return finished;
+}
 
+RolloutBatch Engine::store(const std::vector<PromptPtr>& prompts, std::vector<TrajectoryPtr> drawn,
+                           int64_t num_samples) {
+  // Responses finish in any order; each has its place by prompt and sample.
+  std::vector<TrajectoryPtr> finished(prompts.size() * static_cast<size_t>(num_samples));
+  std::unordered_map<const Prompt*, size_t> place;
+  for (size_t i = 0; i < prompts.size(); ++i) place.emplace(prompts[i].get(), i);
+  check(place.size() == prompts.size(), "a prompt stands in the batch twice");
+  for (TrajectoryPtr& t : drawn) {
+    const size_t i = place.at(t->prompt.get()) * static_cast<size_t>(num_samples) + t->sample_index;
+    finished[i] = std::move(t);
+  }
   RolloutBatch batch;
   for (size_t i = 0; i < finished.size(); ++i) {
     const TrajectoryPtr& t = finished[i];
@@ -177,7 +201,6 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
     sample.handle = store_->put(t);
     batch.push_back(sample);
   }
-  generation_ += generator.stats();
   return batch;
 }
 
@@ -192,14 +215,10 @@ Metrics Engine::take_generation() {
 }
 
 Metrics Engine::update_policy(const RolloutBatch& batch) {
-  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->weights(), options_.optimizer);
   std::vector<TrainingSample> samples;
   for (const Sample& sample : batch) samples.push_back(training_sample(*store_, sample));
-  TrainerOptions options = options_.trainer;
-  if (options_.exact) options.weights_version = policy_version_;
-  Trainer trainer(*decoder_, *optimizer_, options);
-  const UpdateStats stats = trainer.update(samples, options_.on_tokens);
-  ++policy_version_;
+  if (leads()) team_->tell(Order::kUpdate, encode_samples(samples));
+  const UpdateStats stats = train(samples);
 
   Metrics metrics;
   metrics.set("actor/pg_loss", stats.pg_loss);
@@ -216,31 +235,38 @@ Metrics Engine::update_policy(const RolloutBatch& batch) {
   metrics.set("actor/lr", stats.lr);
   metrics.set("actor/optimizer_steps", static_cast<double>(stats.num_optimizer_steps));
   metrics.set("actor/skipped_samples", static_cast<double>(stats.num_skipped_samples));
+  if (team_) metrics.set("actor/rank_imbalance", stats.imbalance);
   if (stats.num_skipped_updates > 0)
     metrics.set("actor/skipped_updates", static_cast<double>(stats.num_skipped_updates));
   return metrics;
 }
 
-void Engine::save(const std::filesystem::path& folder) const {
-  save_model_state(folder / "actor", options_.model_path, *decoder_, optimizer_.get(), policy_version_, options_.save);
+void Engine::save(const std::filesystem::path& folder) {
+  if (leads()) team_->tell(Order::kSave, {});
+  const WholeState whole = team_ ? gather_state() : WholeState{};
+  save_model_state(folder / "actor", options_.model_path, team_ ? *whole.decoder : *decoder_,
+                   team_ ? whole.optimizer.get() : optimizer_.get(), policy_version_, options_.save);
 }
 
-void Engine::copy_state(ModelStateCopy& into) const {
-  copy_model_state(*decoder_, optimizer_.get(), policy_version_, into);
+void Engine::copy_state(ModelStateCopy& into) {
+  if (leads()) team_->tell(Order::kSave, {});
+  const WholeState whole = team_ ? gather_state() : WholeState{};
+  copy_model_state(team_ ? *whole.decoder : *decoder_, team_ ? whole.optimizer.get() : optimizer_.get(),
+                   policy_version_, into);
 }
 
 void Engine::restore(const ModelStateCopy& copy) {
-  restore_model_state(copy, *decoder_, options_.optimizer, optimizer_);
-  policy_version_ = copy.version;
+  if (leads()) team_->tell(Order::kRestore, {});
+  restore_state(&copy);
 }
 
 void Engine::save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const {
-  save_model_copy(folder / "actor", options_.model_path, decoder_->config(), copy, options_.save, pace);
+  save_model_copy(folder / "actor", options_.model_path, whole_config(), copy, options_.save, pace);
 }
 
 void Engine::load(const std::filesystem::path& folder) {
-  const auto version = load_model_state(folder / "actor", *decoder_, options_.optimizer, optimizer_, options_.load);
-  policy_version_ = version.value_or(policy_version_);
+  if (leads()) team_->tell(Order::kLoad, folder.string());
+  load_state(folder);
 }
 
 }  // namespace tandem

@@ -18,6 +18,9 @@
 
 namespace tandem {
 
+class FullyShardedModel;
+class Communicator;
+class Team;
 // Samples of an interrupted run, which need not be drawn again. `greedy`: remax's baselines. Validation is not among
 // them. All may be empty.
 struct DrawnSamples {
@@ -64,6 +67,15 @@ class Engine {
   Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const Tokenizer* tokenizer,
          std::shared_ptr<TrajectoryStore> store);
 
+  ~Engine();  // a leader dismisses its team
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Several ranks as one engine: each makes an engine of the same options and joins. Rank 0 then works as ever; the
+  // others follow() it until it is gone, which ends them with a CommunicationError unless it was destroyed in order.
+  void join_team(std::shared_ptr<Team> team);
+  void follow();
+
   // Draws num_samples responses a prompt; samples come back prompt by prompt, group numbers counting them.
   RolloutBatch generate(const std::vector<PromptPtr>& prompts);
   RolloutBatch generate_validation(const std::vector<PromptPtr>& prompts);
@@ -84,11 +96,11 @@ class Engine {
 
   // actor/huggingface (fp32 weights, config; other programs load it) or actor/lora_adapter, actor/optim.safetensors,
   // actor/extra_state.json. load() restores what it is told to; with everything, bit for bit.
-  void save(const std::filesystem::path& folder) const;
+  void save(const std::filesystem::path& folder);
   void load(const std::filesystem::path& folder);
 
   // The same in memory: a copy is taken between verbs, and any thread may write it to a folder while training goes on.
-  void copy_state(ModelStateCopy& into) const;
+  void copy_state(ModelStateCopy& into);
   void restore(const ModelStateCopy& copy);
   void save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const;
 
@@ -98,15 +110,39 @@ class Engine {
   Metrics take_generation();  // of everything drawn since the last call, validation left out
 
  private:
-  // `drawn`: null in validation.
-  RolloutBatch generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling, int64_t num_samples,
-                             const DrawnSamples* drawn, bool greedy = false);
+  // By all ranks; the leader gets everybody's, in no fixed order.
+  // `drawn`: null in validation, and on ranks that do not lead.
+  std::vector<TrajectoryPtr> draw(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
+                                  int64_t num_samples, const DrawnSamples* drawn = nullptr, bool greedy = false);
+  std::vector<TrajectoryPtr> draw_here(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
+                                       int64_t num_samples, const DrawnSamples* drawn, bool greedy);
+  RolloutBatch store(const std::vector<PromptPtr>& prompts, std::vector<TrajectoryPtr> drawn, int64_t num_samples);
+  SamplingParams greedy_sampling() const;
+  UpdateStats train(const std::vector<TrainingSample>& samples);
+  std::unique_ptr<Optimizer> new_optimizer() const;
+  struct WholeState {  // as a checkpoint holds it
+    std::unique_ptr<Decoder> decoder;
+    std::unique_ptr<Optimizer> optimizer;  // null: nothing trained yet
+  };
+  WholeState gather_state();  // out of the ranks' parts, by all of them
+  void load_state(const std::filesystem::path& folder);
+  void take_whole(const Decoder* whole, Optimizer* optimizer);
+  void restore_state(const ModelStateCopy* copy);  // null on ranks that do not lead
+  bool leads() const;
+  const ModelConfig& whole_config() const;  // of the model, of which tensor parallelism leaves a rank a part
+  void enter_rollout();
 
   EngineOptions options_;
   const Tokenizer* tokenizer_;
   std::shared_ptr<TrajectoryStore> store_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<Optimizer> optimizer_;  // made by the first update, or by load()
+  std::shared_ptr<Team> team_;                   // null: one rank
+  std::unique_ptr<Communicator> drawing_ranks_;  // prompts are dealt out among these
+  std::unique_ptr<Communicator> data_ranks_;     // those that have the same part of every product
+  std::unique_ptr<FullyShardedModel> sharded_;
+  std::unique_ptr<TensorSplit> split_;
+  std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<Optimizer> optimizer_;  // of this rank's part; made by the first update, or by load()
   uint64_t policy_version_ = 0;
   GeneratorStats generation_;
 };

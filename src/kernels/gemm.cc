@@ -18,24 +18,24 @@ using simd::kLanes;
 constexpr int64_t kTileRows = 4, kTileCols = 3;
 
 template <int kRows, int kCols>
-void dot_tile(const float* a, const float* b, float* c, int64_t k, int64_t ldc) {
+void dot_tile(const float* a, int64_t lda, const float* b, int64_t ldb, float* c, int64_t k, int64_t ldc) {
   F8 acc[kRows][kCols];
   for (int i = 0; i < kRows; ++i)
     for (int j = 0; j < kCols; ++j) acc[i][j] = simd::zero();
   int64_t p = 0;
   for (; p + kLanes <= k; p += kLanes) {
     F8 bv[kCols];
-    for (int j = 0; j < kCols; ++j) bv[j] = simd::load(b + j * k + p);
+    for (int j = 0; j < kCols; ++j) bv[j] = simd::load(b + j * ldb + p);
     for (int i = 0; i < kRows; ++i) {
-      const F8 av = simd::load(a + i * k + p);
+      const F8 av = simd::load(a + i * lda + p);
       for (int j = 0; j < kCols; ++j) acc[i][j] = simd::fma(av, bv[j], acc[i][j]);
     }
   }
   if (p < k) {
     for (int i = 0; i < kRows; ++i)
       for (int j = 0; j < kCols; ++j)
-        acc[i][j] =
-            simd::fma(simd::load_partial(a + i * k + p, k - p), simd::load_partial(b + j * k + p, k - p), acc[i][j]);
+        acc[i][j] = simd::fma(simd::load_partial(a + i * lda + p, k - p), simd::load_partial(b + j * ldb + p, k - p),
+                              acc[i][j]);
   }
   for (int i = 0; i < kRows; ++i) {
     float sums[4];
@@ -45,16 +45,18 @@ void dot_tile(const float* a, const float* b, float* c, int64_t k, int64_t ldc) 
 }
 
 template <int kCols>
-void dot_rows(const float* a, const float* b, float* c, int64_t rows, int64_t k, int64_t ldc) {
+void dot_rows(const float* a, int64_t lda, const float* b, int64_t ldb, float* c, int64_t rows, int64_t k,
+              int64_t ldc) {
   int64_t i = 0;
-  for (; i + kTileRows <= rows; i += kTileRows) dot_tile<kTileRows, kCols>(a + i * k, b, c + i * ldc, k, ldc);
+  for (; i + kTileRows <= rows; i += kTileRows)
+    dot_tile<kTileRows, kCols>(a + i * lda, lda, b, ldb, c + i * ldc, k, ldc);
   switch (rows - i) {
     case 3:
-      return dot_tile<3, kCols>(a + i * k, b, c + i * ldc, k, ldc);
+      return dot_tile<3, kCols>(a + i * lda, lda, b, ldb, c + i * ldc, k, ldc);
     case 2:
-      return dot_tile<2, kCols>(a + i * k, b, c + i * ldc, k, ldc);
+      return dot_tile<2, kCols>(a + i * lda, lda, b, ldb, c + i * ldc, k, ldc);
     case 1:
-      return dot_tile<1, kCols>(a + i * k, b, c + i * ldc, k, ldc);
+      return dot_tile<1, kCols>(a + i * lda, lda, b, ldb, c + i * ldc, k, ldc);
     default:
       return;
   }
@@ -152,6 +154,10 @@ void accumulate_columns(const float* a, int64_t a_row, int64_t a_col, const floa
 }  // namespace
 
 void gemm_nt(const float* a, const float* b, float* c, int64_t m, int64_t n, int64_t k) {
+  gemm_nt(a, k, b, k, c, m, n, k);
+}
+
+void gemm_nt(const float* a, int64_t lda, const float* b, int64_t ldb, float* c, int64_t m, int64_t n, int64_t k) {
   // Blocks: rows of b that stay in the second-level cache, rows of a that stay in the first.
   const int64_t col_block = whole((128 << 10) / 4 / std::max<int64_t>(k, 1), kTileCols);
   const int64_t row_block = whole((20 << 10) / 4 / std::max<int64_t>(k, 1), kTileRows);
@@ -163,17 +169,17 @@ void gemm_nt(const float* a, const float* b, float* c, int64_t m, int64_t n, int
       const int64_t je = std::min(end, jb + col_block);
       // The next block's lines are asked for while this one, already near, is worked on for the later rows.
       const int64_t later = (m + row_block - 1) / row_block - 1;
-      Prefetcher next(b + je * k, (std::min(end, je + col_block) - je) * k,
+      Prefetcher next(b + je * ldb, (std::min(end, je + col_block) - je) * ldb,
                       std::max<int64_t>(1, later * ((je - jb) / kTileCols)));
       for (int64_t ib = 0; ib < m; ib += row_block) {
         const int64_t rows = std::min(row_block, m - ib);
         int64_t j = jb;
         for (; j + kTileCols <= je; j += kTileCols) {
           if (ib > 0) next.fetch();
-          dot_rows<kTileCols>(a + ib * k, b + j * k, c + ib * n + j, rows, k, n);
+          dot_rows<kTileCols>(a + ib * lda, lda, b + j * ldb, ldb, c + ib * n + j, rows, k, n);
         }
-        if (je - j == 2) dot_rows<2>(a + ib * k, b + j * k, c + ib * n + j, rows, k, n);
-        if (je - j == 1) dot_rows<1>(a + ib * k, b + j * k, c + ib * n + j, rows, k, n);
+        if (je - j == 2) dot_rows<2>(a + ib * lda, lda, b + j * ldb, ldb, c + ib * n + j, rows, k, n);
+        if (je - j == 1) dot_rows<1>(a + ib * lda, lda, b + j * ldb, ldb, c + ib * n + j, rows, k, n);
       }
     }
   });

@@ -61,6 +61,9 @@ void rms_norm_backward(const at::Tensor& dout_TE, const at::Tensor& x_TE, const 
 
 // out_TN = x_TE · weight_NEᵀ + bias_N; an undefined bias is none. Of bf16 inputs, out may be fp32 (logits).
 void linear(const at::Tensor& x_TE, const at::Tensor& weight_NE, const at::Tensor& bias_N, at::Tensor& out_TN);
+// A piece of the sum over the inner dim, columns [first, first + count) of both, without bias; on the CPU.
+void linear_piece(const at::Tensor& x_TK, const at::Tensor& weight_NK, int64_t first, int64_t count,
+                  at::Tensor& out_TN);
 void linear_backward_input(const at::Tensor& dout_TN, const at::Tensor& weight_NE, at::Tensor& dx_TE);
 void linear_backward_weight(const at::Tensor& dout_TN, const at::Tensor& x_TE, at::Tensor& dweight_NE,
                             at::Tensor& dbias_N);
@@ -196,5 +199,8 @@ struct AdamWTensors {
 void adamw(const AdamW& settings, std::span<const AdamWTensors> all);
 // Σ x², over fixed blocks in fp64.
 double sum_of_squares(std::span<const at::Tensor> all);
+// The sums of a tensor's blocks of kSquareBlock values, which sum_of_squares adds up in order; on the CPU.
+constexpr int64_t kSquareBlock = 4096;
+std::vector<double> block_squares(const at::Tensor& tensor);
 
 }  // namespace tandem::kernels

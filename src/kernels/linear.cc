@@ -24,6 +24,14 @@ void linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bia
   });
 }
 
+void linear_piece(const at::Tensor& x, const at::Tensor& weight, int64_t first, int64_t count, at::Tensor& out) {
+  const int64_t rows = x.size(0), in = x.size(1), features = weight.size(0);
+  check_shape(weight, {features, in});
+  check_shape(out, {rows, features});
+  check(!on_device(x) && first >= 0 && count >= 0 && first + count <= in, "a piece outside the inner dim");
+  gemm_nt(f32(x) + first, in, f32(weight) + first, in, f32(out), rows, features, count);
+}
+
 void linear_backward_input(const at::Tensor& dout, const at::Tensor& weight, at::Tensor& dx) {
   const int64_t rows = dout.size(0), features = dout.size(1), in = weight.size(1);
   check_shape(weight, {features, in});

@@ -37,23 +37,6 @@ void update(const AdamW& a, const AdamWTensors& t) {
   });
 }
 
-double squares(const at::Tensor& x) {
-  constexpr int64_t kBlock = 4096;
-  const float* p = f32(x);
-  const int64_t size = x.numel(), blocks = (size + kBlock - 1) / kBlock;
-  std::vector<double> partial(static_cast<size_t>(blocks));
-  parallel_for(blocks, 16, [&](int64_t first, int64_t last) {
-    for (int64_t b = first; b < last; ++b) {
-      double sum = 0;
-      for (int64_t i = b * kBlock; i < std::min(size, (b + 1) * kBlock); ++i) sum += static_cast<double>(p[i]) * p[i];
-      partial[b] = sum;
-    }
-  });
-  double total = 0;
-  for (const double sum : partial) total += sum;
-  return total;
-}
-
 }  // namespace
 
 void adamw(const AdamW& settings, std::span<const AdamWTensors> all) {
@@ -61,10 +44,29 @@ void adamw(const AdamW& settings, std::span<const AdamWTensors> all) {
   for (const AdamWTensors& tensors : all) update(settings, tensors);
 }
 
+std::vector<double> block_squares(const at::Tensor& x) {
+  const float* p = f32(x);
+  const int64_t size = x.numel(), blocks = (size + kSquareBlock - 1) / kSquareBlock;
+  std::vector<double> partial(static_cast<size_t>(blocks));
+  parallel_for(blocks, 16, [&](int64_t first, int64_t last) {
+    for (int64_t b = first; b < last; ++b) {
+      double sum = 0;
+      for (int64_t i = b * kSquareBlock; i < std::min(size, (b + 1) * kSquareBlock); ++i)
+        sum += static_cast<double>(p[i]) * p[i];
+      partial[b] = sum;
+    }
+  });
+  return partial;
+}
+
 double sum_of_squares(std::span<const at::Tensor> all) {
   if (!all.empty() && on_device(all[0])) return device_ops().sum_of_squares(all);
   double total = 0;
-  for (const at::Tensor& tensor : all) total += squares(tensor);
+  for (const at::Tensor& tensor : all) {
+    double sum = 0;
+    for (const double square : block_squares(tensor)) sum += square;
+    total += sum;
+  }
   return total;
 }
 

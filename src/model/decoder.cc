@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "kernels/tensor_view.h"
 #include "model/rope.h"
+#include "model/tensor_split.h"
 
 namespace tandem {
 namespace {
@@ -31,8 +32,8 @@ void rope_tables(const ModelConfig& config, int64_t positions, at::Tensor& cos, 
 Decoder::Decoder(ModelConfig config, DecoderWeights weights, int64_t max_positions)
     : config_(std::move(config)), weights_(std::move(weights)) {
   rope_tables(config_, max_positions, rope_cos_, rope_sin_);
-  rope_cos_ = rope_cos_.to(weights_.embed_VE.device());
-  rope_sin_ = rope_sin_.to(weights_.embed_VE.device());
+  rope_cos_ = rope_cos_.to(device());
+  rope_sin_ = rope_sin_.to(device());
 }
 
 Decoder Decoder::base() const {
@@ -50,20 +51,24 @@ kernels::QkvTransform Decoder::transform(const LayerWeights& layer) const {
 }
 
 kernels::PlacedBatch Decoder::place(const TokenBatch& batch, KeyLayout layout) const {
-  return kernels::place(batch, layout, heads(), weights_.embed_VE);
+  return kernels::place(batch, layout, heads(), like());
 }
 
 std::vector<at::Tensor> Decoder::make_kv(int64_t num_blocks) const {
   std::vector<at::Tensor> kv;
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i)
-    kv.push_back(kernels::empty({num_blocks, 2, config_.num_key_value_heads, config_.head_dim * kernels::kKvBlock},
-                                weights_.embed_VE));
+    kv.push_back(
+        kernels::empty({num_blocks, 2, config_.num_key_value_heads, config_.head_dim * kernels::kKvBlock}, like()));
   return kv;
 }
 
 at::Tensor Decoder::embed(const kernels::PlacedBatch& batch) const {
   at::Tensor x = kernels::empty({batch.tokens.num_tokens(), config_.hidden_size}, weights_.embed_VE);
-  kernels::embedding(batch, weights_.embed_VE, x);
+  if (split_ != nullptr) {
+    split_->embedding(batch.tokens.ids, weights_.embed_VE, x);
+  } else {
+    kernels::embedding(batch, weights_.embed_VE, x);
+  }
   return x;
 }
 
@@ -73,27 +78,28 @@ at::Tensor Decoder::forward(const TokenBatch& batch, std::span<at::Tensor> kv) c
 
 at::Tensor Decoder::forward(const kernels::PlacedBatch& placed, std::span<at::Tensor> kv) const {
   at::Tensor x = embed(placed);
-  for (size_t i = 0; i < weights_.layers.size(); ++i) block_forward(weights_.layers[i], placed, x, kv[i], nullptr);
+  for (size_t i = 0; i < num_blocks(); ++i) block_forward(block(i), placed, x, kv[i], nullptr);
   return x;
 }
 
 at::Tensor Decoder::forward_packed(const TokenBatch& batch) const {
   const auto placed = place(batch, KeyLayout::kPacked);
-  at::Tensor x = embed(placed), scratch = kernels::packed_kv(placed, heads(), weights_.embed_VE);
-  for (const LayerWeights& layer : weights_.layers) block_forward(layer, placed, x, scratch, nullptr);
+  at::Tensor x = embed(placed), scratch = kernels::packed_kv(placed, heads(), like());
+  for (size_t i = 0; i < num_blocks(); ++i) block_forward(block(i), placed, x, scratch, nullptr);
   return x;
 }
 
-Activations Decoder::forward_for_training(const TokenBatch& batch, bool keep_all) const {
+Activations Decoder::forward_for_training(const TokenBatch& batch, bool keep_all, at::Tensor x) const {
   const auto placed = place(batch, KeyLayout::kPacked);
-  const auto new_kv = [&] { return kernels::packed_kv(placed, heads(), weights_.embed_VE); };
+  const auto new_kv = [&] { return kernels::packed_kv(placed, heads(), like()); };
   Activations saved{placed.device, {}, {}};
-  at::Tensor x = embed(placed), scratch = keep_all ? at::Tensor() : new_kv();
-  for (const LayerWeights& layer : weights_.layers) {
-    BlockActivations& block = saved.blocks.emplace_back();
-    block.x_TE = x.clone();
-    if (keep_all) block.kv = new_kv();
-    block_forward(layer, placed, x, keep_all ? block.kv : scratch, keep_all ? &block : nullptr);
+  at::Tensor scratch = keep_all ? at::Tensor() : new_kv();
+  if (!x.defined()) x = embed(placed);
+  for (size_t i = 0; i < num_blocks(); ++i) {
+    BlockActivations& kept = saved.blocks.emplace_back();
+    kept.x_TE = x.clone();
+    if (keep_all) kept.kv = new_kv();
+    block_forward(block(i), placed, x, keep_all ? kept.kv : scratch, keep_all ? &kept : nullptr);
   }
   saved.x_TE = x;
   return saved;
@@ -101,16 +107,36 @@ Activations Decoder::forward_for_training(const TokenBatch& batch, bool keep_all
 
 void Decoder::backward(const TokenBatch& batch, Activations saved, at::Tensor dx, DecoderWeights& gradients) const {
   const kernels::PlacedBatch placed{batch, KeyLayout::kPacked, saved.placed};
-  for (size_t i = weights_.layers.size(); i-- > 0;) {
-    BlockActivations block = std::move(saved.blocks[i]);
-    if (!block.complete()) {
-      at::Tensor x = block.x_TE.clone();
-      block.kv = kernels::packed_kv(placed, heads(), weights_.embed_VE);
-      block_forward(weights_.layers[i], placed, x, block.kv, &block);
-    }
-    block_backward(weights_.layers[i], placed, block, dx, gradients.layers[i]);
-  }
+  dx = blocks_backward(batch, std::move(saved), std::move(dx), gradients);
+  if (split_ != nullptr) return split_->embedding_backward(batch.ids, dx, gradients.embed_VE);
   kernels::embedding_backward(placed, dx, gradients.embed_VE);
+}
+
+at::Tensor Decoder::blocks_backward(const TokenBatch& batch, Activations saved, at::Tensor dx,
+                                    DecoderWeights& gradients) const {
+  const kernels::PlacedBatch placed{batch, KeyLayout::kPacked, saved.placed};
+  for (size_t i = num_blocks(); i-- > 0;) {
+    const LayerWeights& layer = block(i);
+    BlockActivations kept = std::move(saved.blocks[i]);
+    if (!kept.complete()) {
+      at::Tensor x = kept.x_TE.clone();
+      kept.kv = kernels::packed_kv(placed, heads(), like());
+      block_forward(layer, placed, x, kept.kv, &kept);
+    }
+    block_backward(layer, placed, kept, dx, gradients.layers[i]);
+    if (store_ != nullptr) store_->gradients_ready(i);
+  }
+  return dx;
+}
+
+void Decoder::attention_output(const at::Tensor& attended, const LayerWeights& w, at::Tensor& out) const {
+  if (split_ != nullptr) return split_->attention_output(attended, w.o.weight_NE, w.o.bias_N, out);
+  linear(w.o, attended, out);
+}
+
+void Decoder::mlp_output(const at::Tensor& activated, const LayerWeights& w, at::Tensor& out) const {
+  if (split_ != nullptr) return split_->mlp_output(activated, w.down.weight_NE, w.down.bias_N, out);
+  linear(w.down, activated, out);
 }
 
 void Decoder::block_forward(const LayerWeights& w, const kernels::PlacedBatch& batch, at::Tensor& x, at::Tensor& kv,
@@ -127,14 +153,14 @@ void Decoder::block_forward(const LayerWeights& w, const kernels::PlacedBatch& b
   at::Tensor logsumexp = kernels::empty_fp32({tokens, c.num_attention_heads}, x);
   kernels::attend(qkv, transform(w), batch, kv, attended, logsumexp);
   at::Tensor delta = matrix(c.hidden_size);
-  linear(w.o, attended.view({tokens, c.q_size()}), delta);
+  attention_output(attended.view({tokens, c.q_size()}), w, delta);
   kernels::add_rms_norm(x, delta, w.post_norm_E, eps, normed);
   at::Tensor middle = save != nullptr ? x.clone() : at::Tensor();
 
   at::Tensor gate_up = matrix(2 * c.intermediate_size), activated = matrix(c.intermediate_size);
   linear(w.gate_up, normed, gate_up);
   kernels::swiglu(gate_up, activated);
-  linear(w.down, activated, delta);
+  mlp_output(activated, w, delta);
   kernels::add(x, delta);
 
   if (save != nullptr) {
@@ -164,6 +190,7 @@ void Decoder::block_backward(const LayerWeights& w, const kernels::PlacedBatch& 
   linear_backward_weight(w.gate_up, dgate_up, normed, g.gate_up);
   at::Tensor dnormed = matrix(c.hidden_size);
   linear_backward_input(w.gate_up, dgate_up, dnormed);
+  if (split_ != nullptr) split_->sum(dnormed);
   kernels::rms_norm_backward(dnormed, saved.middle_TE, w.post_norm_E, eps, dx, g.post_norm_E);
 
   // Attention.
@@ -175,6 +202,7 @@ void Decoder::block_backward(const LayerWeights& w, const kernels::PlacedBatch& 
   kernels::rms_norm(saved.x_TE, w.input_norm_E, eps, normed);
   linear_backward_weight(w.qkv, dqkv, normed, g.qkv);
   linear_backward_input(w.qkv, dqkv, dnormed);
+  if (split_ != nullptr) split_->sum(dnormed);
   kernels::rms_norm_backward(dnormed, saved.x_TE, w.input_norm_E, eps, dx, g.input_norm_E);
 }
 
@@ -191,7 +219,19 @@ at::Tensor Decoder::final_norm(const at::Tensor& x) const {
 }
 
 void Decoder::logits(const at::Tensor& normed, at::Tensor& logits) const {
-  kernels::linear(normed, weights_.lm_head_VE, {}, logits);
+  if (split_ == nullptr) return kernels::linear(normed, weights_.lm_head_VE, {}, logits);
+  at::Tensor own = kernels::empty_fp32({normed.size(0), weights_.lm_head_VE.size(0)}, normed);
+  kernels::linear(normed, weights_.lm_head_VE, {}, own);
+  split_->gather_vocabulary(own, logits);
+}
+
+void Decoder::logits_backward(const at::Tensor& dlogits, const at::Tensor& normed, at::Tensor& dnormed,
+                              DecoderWeights& gradients) const {
+  at::Tensor no_bias;
+  const at::Tensor own = split_ == nullptr ? dlogits : split_->own_vocabulary(dlogits);
+  kernels::linear_backward_input(own, weights_.lm_head_VE, dnormed);
+  if (split_ != nullptr) split_->sum(dnormed);
+  kernels::linear_backward_weight(own, normed, gradients.lm_head_VE, no_bias);
 }
 
 void Decoder::final_norm_backward(const at::Tensor& dnormed, const at::Tensor& x, std::span<const int32_t> rows,

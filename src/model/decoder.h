@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "model/block_store.h"
 #include "model/decoder_weights.h"
 #include "model/model_config.h"
 
 namespace tandem {
 
+class TensorSplit;
 using kernels::TokenBatch;
 
 // What a block's backward needs. With recomputation only `x_TE` is kept and the rest is made again. Adapters keep
@@ -40,9 +42,17 @@ class Decoder {
   kernels::HeadShape heads() const;
   const DecoderWeights& weights() const { return weights_; }
   DecoderWeights& weights() { return weights_; }
-  int64_t value_bytes() const { return static_cast<int64_t>(weights_.embed_VE.element_size()); }
-  at::Device device() const { return weights_.embed_VE.device(); }
+  int64_t value_bytes() const { return static_cast<int64_t>(like().element_size()); }
+  at::Device device() const { return like().device(); }
+  int64_t max_positions() const { return rope_cos_.size(0); }
   bool on_device() const { return !device().is_cpu(); }  // else on the CPU
+
+  // Blocks come from `store` from now on, or from the own weights again (null). It must outlive the passes.
+  void keep_blocks_in(BlockStore* store) { store_ = store; }
+  // This decoder is one rank's part of a tensor-parallel one, or adds up as one does (null: neither). `split` must
+  // outlive the passes.
+  void split_by(TensorSplit* split) { split_ = split; }
+  TensorSplit* split() const { return split_; }
 
   std::vector<at::Tensor> make_kv(int64_t num_blocks) const;  // one tensor a layer, unset
 
@@ -54,14 +64,22 @@ class Decoder {
   at::Tensor forward_packed(const TokenBatch& batch) const;
 
   // Training. `keep_all` saves every activation; otherwise backward recomputes block by block.
-  Activations forward_for_training(const TokenBatch& batch, bool keep_all) const;
+  // `x_TE`, where this decoder holds a model's later blocks only: what the blocks before made; undefined: the
+  // embedding.
+  Activations forward_for_training(const TokenBatch& batch, bool keep_all, at::Tensor x_TE = {}) const;
   // Consumes `activations` and `dx_TE` (gradient of Activations::x_TE); adds into `gradients`.
   void backward(const TokenBatch& batch, Activations activations, at::Tensor dx_TE, DecoderWeights& gradients) const;
+  // The same without the embedding: returns the gradient of the first block's input.
+  at::Tensor blocks_backward(const TokenBatch& batch, Activations activations, at::Tensor dx_TE,
+                             DecoderWeights& gradients) const;
 
   // The final norm of some rows of x (or of all), and the head's fp32 logits for normed rows.
   at::Tensor final_norm(const at::Tensor& x_TE, std::span<const int32_t> rows) const;
   at::Tensor final_norm(const at::Tensor& x_TE) const;
   void logits(const at::Tensor& normed_RE, at::Tensor& logits_RV) const;
+  // Sets the gradient of normed_RE and adds into the head's.
+  void logits_backward(const at::Tensor& dlogits_RV, const at::Tensor& normed_RE, at::Tensor& dnormed_RE,
+                       DecoderWeights& gradients) const;
   // Adds the gradient of final_norm() into dx_TE and the norm's weight.
   void final_norm_backward(const at::Tensor& dnormed_RE, const at::Tensor& x_TE, std::span<const int32_t> rows,
                            at::Tensor& dx_TE, DecoderWeights& gradients) const;
@@ -70,9 +88,18 @@ class Decoder {
   int64_t activations_per_token() const;
 
  private:
+  // Of the type and place of all weights.
+  const at::Tensor& like() const {
+    return weights_.embed_VE.defined() ? weights_.embed_VE : weights_.layers[0].input_norm_E;
+  }
+  size_t num_blocks() const { return static_cast<size_t>(config_.num_hidden_layers); }
+  const LayerWeights& block(size_t i) const { return store_ == nullptr ? weights_.layers[i] : store_->weights(i); }
   kernels::QkvTransform transform(const LayerWeights& layer) const;
   kernels::PlacedBatch place(const TokenBatch& batch, kernels::KeyLayout layout) const;
   at::Tensor embed(const kernels::PlacedBatch& batch) const;
+  // The second product of attention and of the MLP.
+  void attention_output(const at::Tensor& attended_TQ, const LayerWeights& layer, at::Tensor& out_TE) const;
+  void mlp_output(const at::Tensor& activated_TF, const LayerWeights& layer, at::Tensor& out_TE) const;
   // x_TE becomes the block's output; `save`, if given, receives what backward needs.
   void block_forward(const LayerWeights& layer, const kernels::PlacedBatch& batch, at::Tensor& x_TE, at::Tensor& kv,
                      BlockActivations* save) const;
@@ -80,6 +107,8 @@ class Decoder {
                       at::Tensor& dx_TE, LayerWeights& gradients) const;
   ModelConfig config_;
   DecoderWeights weights_;
+  BlockStore* store_ = nullptr;
+  TensorSplit* split_ = nullptr;
   at::Tensor rope_cos_, rope_sin_;  // [max_positions, D / 2]
 };
 

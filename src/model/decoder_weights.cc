@@ -41,32 +41,6 @@ DecoderWeights build(const ModelConfig& c, Make make) {
   return w;
 }
 
-// Every tensor that is there replaced by change(tensor); a tied head stays tied.
-template <class Change>
-DecoderWeights mapped(DecoderWeights w, Change change) {
-  w.masters = nullptr;
-  const bool tied = w.lm_head_VE.is_same(w.embed_VE);
-  const auto apply = [&](at::Tensor& tensor) {
-    if (tensor.defined()) tensor = change(tensor);
-  };
-  for (at::Tensor* tensor : {&w.embed_VE, &w.final_norm_E, &w.value_head_1E, &w.value_bias_1}) apply(*tensor);
-  if (tied) {
-    w.lm_head_VE = w.embed_VE;
-  } else {
-    apply(w.lm_head_VE);
-  }
-  for (LayerWeights& layer : w.layers) {
-    for (at::Tensor* tensor : {&layer.input_norm_E, &layer.q_norm_D, &layer.k_norm_D, &layer.post_norm_E})
-      apply(*tensor);
-    for (Linear LayerWeights::*member : kLinears) {
-      Linear& linear = layer.*member;
-      apply(linear.weight_NE), apply(linear.bias_N);
-      for (Adapter& adapter : linear.adapters) apply(adapter.a_RE), apply(adapter.b_MR);
-    }
-  }
-  return w;
-}
-
 int64_t num_values(const DecoderWeights& weights) {
   int64_t count = 0;
   for (const NamedTensor& parameter : parameters(weights)) count += parameter.tensor.numel();
@@ -107,6 +81,32 @@ DecoderWeights empty_weights(const ModelConfig& config) {
 
 DecoderWeights zero_weights(const ModelConfig& config, at::Device device) {
   return build(config, [&](at::IntArrayRef shape) { return at::zeros(shape, at::device(device).dtype(at::kFloat)); });
+}
+
+DecoderWeights mapped(const DecoderWeights& weights, const std::function<at::Tensor(const at::Tensor&)>& fn) {
+  DecoderWeights out = weights;
+  out.masters = nullptr;
+  const auto map = [&](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = fn(tensor);
+  };
+  const auto map_linear = [&](Linear& linear) {
+    map(linear.weight_NE), map(linear.bias_N);
+    for (Adapter& adapter : linear.adapters) map(adapter.a_RE), map(adapter.b_MR);
+  };
+  map(out.embed_VE);
+  for (LayerWeights& l : out.layers) {
+    map(l.input_norm_E), map_linear(l.qkv), map(l.q_norm_D), map(l.k_norm_D), map_linear(l.o);
+    map(l.post_norm_E), map_linear(l.gate_up), map_linear(l.down);
+  }
+  map(out.final_norm_E);
+  if (weights.lm_head_VE.is_same(weights.embed_VE)) {
+    out.lm_head_VE = out.embed_VE;
+  } else {
+    map(out.lm_head_VE);
+  }
+  map(out.value_head_1E);
+  map(out.value_bias_1);
+  return out;
 }
 
 DecoderWeights converted(const DecoderWeights& weights, const at::TensorOptions& options) {
@@ -162,10 +162,10 @@ DecoderWeights random_weights(const ModelConfig& config, at::Device device) {
 }
 
 DecoderWeights& masters(DecoderWeights& weights) {
-  if (weights.embed_VE.scalar_type() == at::kFloat) return weights;
+  const at::Tensor& like = weights.embed_VE.defined() ? weights.embed_VE : weights.layers.at(0).input_norm_E;
+  if (like.scalar_type() == at::kFloat) return weights;
   if (!weights.masters)
-    weights.masters =
-        std::make_shared<DecoderWeights>(converted(trained(weights), weights.embed_VE.options().dtype(at::kFloat)));
+    weights.masters = std::make_shared<DecoderWeights>(converted(trained(weights), like.options().dtype(at::kFloat)));
   return *weights.masters;
 }
 

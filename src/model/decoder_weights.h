@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -42,6 +43,8 @@ struct DecoderWeights {
 
 DecoderWeights empty_weights(const ModelConfig& config);
 DecoderWeights zero_weights(const ModelConfig& config, at::Device device = at::kCPU);
+// fn of every tensor, in the order of parameters(), in the same places; a tied head stays tied. Without masters.
+DecoderWeights mapped(const DecoderWeights& weights, const std::function<at::Tensor(const at::Tensor&)>& fn);
 // Copies in another dtype or on another device; a tensor that already is so is shared.
 DecoderWeights converted(const DecoderWeights& weights, const at::TensorOptions& options);
 

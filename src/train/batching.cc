@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "model/tensor_split.h"
+#include "train/fsdp.h"
+#include "train/pipeline.h"
 
 namespace tandem {
 
@@ -46,21 +50,38 @@ std::vector<double> temperatures_of(SampleList samples) {
   return temperatures;
 }
 
-void forward_backward(const Decoder& decoder, SampleList samples, const BatchingOptions& options, const HeadPass& head,
-                      DecoderWeights& gradients, const OnTokens& on_tokens) {
+int64_t activation_bytes_per_token(const Decoder& decoder) {
+  return decoder.value_bytes() * decoder.config().num_hidden_layers * decoder.activations_per_token();
+}
+
+namespace {
+
+std::vector<PackItem> pack_items(SampleList samples) {
   std::vector<PackItem> items;
   for (const TrainingSample* sample : samples) items.push_back(pack_item(*sample));
-  const int64_t per_token =
-      decoder.value_bytes() * decoder.config().num_hidden_layers * decoder.activations_per_token();
+  return items;
+}
+
+}  // namespace
+
+std::vector<size_t> micro_batch_ends(int64_t bytes_per_token, SampleList samples, const BatchingOptions& options) {
   const int64_t max_tokens =
-      std::min(options.max_micro_tokens, std::max<int64_t>(64, options.activation_bytes / per_token));
+      std::min(options.max_micro_tokens, std::max<int64_t>(64, options.activation_bytes / bytes_per_token));
+  return split_micro_batches(pack_items(samples), max_tokens, options.max_micro_samples, options.unit_samples);
+}
+
+void forward_backward(const Decoder& decoder, SampleList samples, const BatchingOptions& options, const HeadPass& head,
+                      DecoderWeights& gradients, const OnTokens& on_tokens, FullyShardedModel* sharded) {
+  const std::vector<PackItem> items = pack_items(samples);
+  const int64_t per_token = activation_bytes_per_token(decoder);
   size_t begin = 0;
-  for (const size_t end : split_micro_batches(items, max_tokens, options.max_micro_samples, options.unit_samples)) {
+  for (const size_t end : micro_batch_ends(per_token, samples, options)) {
     const PackedBatch batch = pack(std::span(items).subspan(begin, end - begin), decoder.on_device());
     const bool fits = batch.tokens.num_tokens() * per_token <= options.activation_bytes;
     Activations activations = decoder.forward_for_training(batch.tokens, !options.may_recompute || fits);
     at::Tensor dx = head(begin, samples.subspan(begin, end - begin), batch, activations.x_TE);
     decoder.backward(batch.tokens, std::move(activations), dx, gradients);
+    if (sharded != nullptr) sharded->finish_micro_batch();
     int64_t tokens = 0;
     for (size_t i = begin; i < end; ++i) tokens += static_cast<int64_t>(num_tokens(*samples[i]));
     if (on_tokens) on_tokens(tokens);
@@ -71,9 +92,26 @@ void forward_backward(const Decoder& decoder, SampleList samples, const Batching
 std::optional<Optimizer::StepResult> guarded_step(Optimizer& optimizer, DecoderWeights& weights,
                                                   const DecoderWeights& gradients, double loss, std::string_view lr_key,
                                                   const BatchingOptions& options,
-                                                  std::span<const TrainingSample> samples, bool unchanged) {
-  const Optimizer::StepResult step =
-      std::isfinite(loss) ? optimizer.step(weights, gradients) : Optimizer::StepResult{std::nan(""), 0};
+                                                  std::span<const TrainingSample> samples, bool unchanged,
+                                                  const UpdateRanks& ranks, TensorSplit* split) {
+  const auto total = [&](const std::vector<double>& squares) {
+    if (ranks.pipeline != nullptr) return ranks.pipeline->total(squares);
+    return split != nullptr ? split->total(squares) : std::accumulate(squares.begin(), squares.end(), 0.0);
+  };
+  const auto make_step = [&] {
+    if (FullyShardedModel* sharded = ranks.sharded) {
+      const double squares = total(sharded->gradient_squares());
+      const auto result = optimizer.step(sharded->shards(), sharded->gradient_shards(), squares);
+      sharded->weights_changed();
+      return result;
+    }
+    if (split == nullptr && ranks.pipeline == nullptr) return optimizer.step(weights, gradients);
+    std::vector<double> squares;
+    for (const NamedTensor& gradient : parameters(gradients))
+      squares.push_back(kernels::sum_of_squares({&gradient.tensor, 1}));
+    return optimizer.step(weights, gradients, total(squares));
+  };
+  const Optimizer::StepResult step = std::isfinite(loss) ? make_step() : Optimizer::StepResult{std::nan(""), 0};
   if (std::isfinite(step.grad_norm)) return step;
   if (options.on_nonfinite && options.on_nonfinite({samples, loss, step.grad_norm, optimizer.num_steps(), unchanged}))
     return std::nullopt;

@@ -13,6 +13,15 @@
 
 namespace tandem {
 
+class FullyShardedModel;
+class Pipeline;
+
+// The ranks that an update is spread over; all null on one rank.
+struct UpdateRanks {
+  FullyShardedModel* sharded = nullptr;
+  Pipeline* pipeline = nullptr;  // not beside another
+};
+
 // A mini-batch whose loss or gradient is not finite. The weights are still those that it met.
 struct NonFiniteUpdate {
   std::span<const TrainingSample> samples;
@@ -54,16 +63,23 @@ using HeadPass =
 
 std::vector<double> temperatures_of(SampleList samples);
 
-// Forward, head and backward of all samples in micro-batches; adds into `gradients`.
+// Where each micro-batch of these samples ends, given what a token's activations take.
+int64_t activation_bytes_per_token(const Decoder& decoder);
+std::vector<size_t> micro_batch_ends(int64_t bytes_per_token, SampleList samples, const BatchingOptions& options);
+
+// Forward, head and backward of all samples in micro-batches; adds into `gradients`. With `sharded` the gradients of
+// each micro-batch go to their owners.
 void forward_backward(const Decoder& decoder, SampleList samples, const BatchingOptions& options, const HeadPass& head,
-                      DecoderWeights& gradients, const OnTokens& on_tokens);
+                      DecoderWeights& gradients, const OnTokens& on_tokens, FullyShardedModel* sharded = nullptr);
 
 // One optimizer step. Where `loss` or the gradient is not finite the weights stay unchanged: nothing is returned if
 // on_nonfinite leaves the mini-batch out, else it is a DataError. `lr_key` is that of the learning rate.
+// On several ranks (`split`: of a tensor-parallel decoder) it is made on this rank's parts.
 std::optional<Optimizer::StepResult> guarded_step(Optimizer& optimizer, DecoderWeights& weights,
                                                   const DecoderWeights& gradients, double loss, std::string_view lr_key,
                                                   const BatchingOptions& options,
-                                                  std::span<const TrainingSample> samples, bool unchanged = false);
+                                                  std::span<const TrainingSample> samples, bool unchanged = false,
+                                                  const UpdateRanks& ranks = {}, TensorSplit* split = nullptr);
 
 void set_to_zero(DecoderWeights& gradients);
 

@@ -78,7 +78,7 @@ at::Tensor head_forward_backward(const Decoder& decoder, const at::Tensor& x, co
                                  DecoderWeights& gradients) {
   const int64_t vocab = decoder.config().vocab_size;
   const at::Tensor normed = decoder.final_norm(x, batch.rows);
-  at::Tensor dnormed = kernels::empty(normed.sizes(), normed), no_bias;
+  at::Tensor dnormed = kernels::empty(normed.sizes(), normed);
   const at::Tensor buffer = logits_buffer(normed, vocab);
   std::vector<TargetStats> found;
   std::vector<TargetSlopes> slopes;
@@ -95,8 +95,7 @@ at::Tensor head_forward_backward(const Decoder& decoder, const at::Tensor& x, co
     const at::Tensor dlogits =
         kernels::target_logprobs_backward(logits, wanted.inverse_temperature, wanted.targets, stats, slopes);
     at::Tensor dinputs = dnormed.narrow(0, run.begin, run.count);
-    kernels::linear_backward_input(dlogits, decoder.weights().lm_head_VE, dinputs);
-    kernels::linear_backward_weight(dlogits, inputs, gradients.lm_head_VE, no_bias);
+    decoder.logits_backward(dlogits, inputs, dinputs, gradients);
   }
   at::Tensor dx = at::zeros_like(x);
   decoder.final_norm_backward(dnormed, x, batch.rows, dx, gradients);

@@ -22,11 +22,14 @@ Optimizer::Optimizer(const DecoderWeights& weights, OptimizerOptions options)
     : options_(options), moment1_(zeros_of_trained(weights)), moment2_(zeros_of_trained(weights)) {}
 
 Optimizer::StepResult Optimizer::step(DecoderWeights& weights, const DecoderWeights& gradients) {
+  std::vector<at::Tensor> all;
+  for (const auto& gradient : parameters(gradients)) all.push_back(gradient.tensor);
+  return step(weights, gradients, kernels::sum_of_squares(all));
+}
+
+Optimizer::StepResult Optimizer::step(DecoderWeights& weights, const DecoderWeights& gradients, double squares) {
   const auto compute = parameters(trained(weights)), w = parameters(trained(masters(weights))),
              g = parameters(gradients), m = parameters(moment1_), v = parameters(moment2_);
-  std::vector<at::Tensor> all;
-  for (const auto& gradient : g) all.push_back(gradient.tensor);
-  const double squares = kernels::sum_of_squares(all);
   StepResult result{std::sqrt(squares), learning_rate(options_, num_steps_)};
   if (!std::isfinite(result.grad_norm)) return result;
   const double scale = options_.clip_grad > 0 ? std::min(1.0, options_.clip_grad / (result.grad_norm + 1e-6)) : 1.0;

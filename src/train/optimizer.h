@@ -25,8 +25,11 @@ double learning_rate(const OptimizerOptions& options, int64_t step);
 
 class Optimizer {
  public:
-  // State lies where `weights` do.
+  // Fresh state for all that is trained of `weights`; it lies where they do.
   Optimizer(const DecoderWeights& weights, OptimizerOptions options);
+  // This state.
+  Optimizer(DecoderWeights moment1, DecoderWeights moment2, OptimizerOptions options)
+      : options_(options), moment1_(std::move(moment1)), moment2_(std::move(moment2)) {}
 
   struct StepResult {
     double grad_norm = 0;  // before clipping
@@ -34,6 +37,8 @@ class Optimizer {
   };
   // Updates the weights. A gradient that is not finite changes nothing and is reported by its norm.
   StepResult step(DecoderWeights& weights, const DecoderWeights& gradients);
+  // `squares`: of the whole gradient, of which `gradients` is a part.
+  StepResult step(DecoderWeights& weights, const DecoderWeights& gradients, double squares);
 
   int64_t num_steps() const { return num_steps_; }  // updates made so far
   const OptimizerOptions& options() const { return options_; }

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 
+#include "model/tensor_split.h"
+#include "train/fsdp.h"
 #include "train/head.h"
+#include "train/pipeline.h"
+#include "train/work_share.h"
 
 namespace tandem {
 namespace {
@@ -14,6 +18,7 @@ void add(UpdateStats& total, const UpdateStats& part) {
   total.ppo_kl += part.ppo_kl, total.grad_norm += part.grad_norm, total.lr = part.lr;
   total.num_optimizer_steps += part.num_optimizer_steps, total.num_tokens += part.num_tokens;
   total.num_computed_tokens += part.num_computed_tokens, total.num_skipped_samples += part.num_skipped_samples;
+  total.imbalance += part.imbalance;
 }
 
 // Tells the loss the log-probs of every sample of a micro-batch that starts at chosen[first].
@@ -26,19 +31,39 @@ void set_sequences(MiniBatchLoss& loss, std::span<const size_t> chosen, size_t f
   for (size_t i = 0; i < samples.size(); ++i) loss.set_logprobs(chosen[first + i], std::move(logprobs[i]));
 }
 
+template <class T>
+void keep_only(std::vector<T>& values, std::span<const size_t> which) {
+  std::vector<T> kept;
+  for (const size_t i : which) kept.push_back(values[i]);
+  values = std::move(kept);
+}
+
+// Every rank's sums, so that all of them judge and report the same.
+void add_up(Communicator& world, LossSums& sums) {
+  double values[] = {sums.loss,          sums.pg_loss,
+                     sums.kl_loss,       sums.entropy_loss,
+                     sums.clip_fraction, sums.clip_fraction_lower,
+                     sums.ppo_kl,        static_cast<double>(sums.num_computed_tokens)};
+  all_reduce(world, "sum of losses", std::span<double>(values));
+  sums = {values[0], values[1], values[2], values[3], values[4], values[5], values[6], static_cast<int64_t>(values[7])};
+}
+
 }  // namespace
 
 UpdateStats Trainer::update(std::span<const TrainingSample> samples, const OnTokens& on_tokens) {
   UpdateStats total;
-  DecoderWeights gradients = zeros_of_trained(decoder_.weights());
+  DecoderWeights gradients =
+      ranks_.sharded != nullptr ? ranks_.sharded->gradients() : zeros_of_trained(decoder_.weights());
+  DecoderWeights& summed = ranks_.sharded != nullptr ? ranks_.sharded->gradient_shards() : gradients;
+  if (ranks_.sharded != nullptr) set_to_zero(summed);
   for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
     const auto order = epoch_samples(samples, options_, epoch, static_cast<uint64_t>(optimizer_.num_steps()));
     for (const auto& mini_batch : mini_batches(order, options_.mini_batch_samples)) {
-      if (total.num_optimizer_steps + total.num_skipped_updates > 0) set_to_zero(gradients);
+      if (total.num_optimizer_steps + total.num_skipped_updates > 0) set_to_zero(summed);
       const bool unchanged = total.num_optimizer_steps == 0;
       UpdateStats part = accumulate(mini_batch, gradients, on_tokens, unchanged);
       const auto step = guarded_step(optimizer_, decoder_.weights(), gradients, part.loss, options_.lr_key, options_,
-                                     mini_batch, unchanged);
+                                     mini_batch, unchanged, ranks_, decoder_.split());
       if (!step) {
         ++total.num_skipped_updates;
         continue;
@@ -49,7 +74,7 @@ UpdateStats Trainer::update(std::span<const TrainingSample> samples, const OnTok
   }
   const auto steps = static_cast<double>(std::max<int64_t>(1, total.num_optimizer_steps));
   total.loss /= steps, total.pg_loss /= steps, total.kl_loss /= steps, total.entropy_loss /= steps,
-      total.grad_norm /= steps;
+      total.grad_norm /= steps, total.imbalance /= steps;
   const auto computed = static_cast<double>(std::max<int64_t>(1, total.num_computed_tokens));
   total.clip_fraction /= computed, total.clip_fraction_lower /= computed, total.ppo_kl /= computed;
   return total;
@@ -74,6 +99,8 @@ void Trainer::provide_logprobs(std::span<const TrainingSample> samples, bool unc
     temperatures.push_back(trajectory.temperature);
   }
   if (loss.scope() == LossScope::kSequence) return;
+  check(ranks_.sharded == nullptr && ranks_.pipeline == nullptr,
+        "a loss that chooses over the whole mini-batch runs on one rank");
   const auto logprobs = packed_logprobs(decoder_, items, temperatures, options_.max_micro_tokens);
   for (size_t i = 0; i < missing.size(); ++i) loss.set_logprobs(missing[i], {logprobs[i].begin(), logprobs[i].end()});
   loss.choose(options_.seed + static_cast<uint64_t>(optimizer_.num_steps()));
@@ -95,6 +122,12 @@ UpdateStats Trainer::accumulate(std::span<const TrainingSample> samples, Decoder
     ++stats.num_skipped_samples;
     if (on_tokens) on_tokens(static_cast<int64_t>(num_tokens(samples[i])));
   }
+  size_t rounds = 0;  // micro-batches of the rank that has most
+  if (ranks_.sharded != nullptr) {
+    const WorkShare share = share_work(decoder_, computed, options_, ranks_.sharded->world());
+    rounds = share.most_micro_batches, stats.imbalance = share.imbalance;
+    keep_only(chosen, share.mine), keep_only(computed, share.mine);
+  }
   const bool with_entropy = options_.entropy_coeff != 0;
   const HeadPass head = [&](size_t first, SampleList part, const PackedBatch& batch, const at::Tensor& x) {
     const std::vector<double> temperatures = temperatures_of(part);
@@ -108,10 +141,30 @@ UpdateStats Trainer::accumulate(std::span<const TrainingSample> samples, Decoder
     };
     return head_forward_backward(decoder_, x, batch, temperatures, with_entropy, target_loss, gradients);
   };
-  forward_backward(decoder_, computed, options_, head, gradients, on_tokens);
+  if (ranks_.pipeline != nullptr) {
+    ranks_.pipeline->forward_backward(computed, options_, head, gradients, on_tokens);
+  } else {
+    forward_backward(decoder_, computed, options_, head, gradients, on_tokens, ranks_.sharded);
+  }
   static_cast<LossSums&>(stats) = loss.sums();
+  finish(computed, rounds, gradients, stats);
   stats.num_tokens = loss.num_tokens();
   return stats;
+}
+
+// What the ranks owe each other when a rank's own samples are through.
+void Trainer::finish(SampleList mine, size_t rounds, DecoderWeights& gradients, LossSums& sums) const {
+  if (FullyShardedModel* sharded = ranks_.sharded) {
+    const size_t done = micro_batch_ends(activation_bytes_per_token(decoder_), mine, options_).size();
+    for (size_t i = done; i < rounds; ++i) sharded->idle_micro_batch();
+    add_up(sharded->world(), sums);
+  }
+  if (ranks_.pipeline != nullptr) {
+    ranks_.pipeline->from_last(bytes_of(&sums, 1));
+    ranks_.pipeline->finish_gradients(gradients);
+  }
+  if (decoder_.split() != nullptr)
+    decoder_.split()->finish_gradients(ranks_.sharded != nullptr ? ranks_.sharded->gradient_shards() : gradients);
 }
 
 std::vector<std::vector<float>> packed_logprobs(const Decoder& decoder, std::span<const PackItem> items,

@@ -22,14 +22,15 @@ struct TrainerOptions : LossOptions, BatchingOptions {
 struct UpdateStats : LossSums {  // means over mini-batches; the clip fractions and ppo_kl over computed tokens
   double grad_norm = 0, lr = 0;  // mean; last
   int64_t num_optimizer_steps = 0, num_tokens = 0, num_skipped_samples = 0;
+  double imbalance = 0;             // of the ranks' work: mean of heaviest over mean, minus 1
   int64_t num_skipped_updates = 0;  // not finite, and left out of everything above
 };
 
 class Trainer {
  public:
-  // `decoder` and `optimizer` must outlive it.
-  Trainer(Decoder& decoder, Optimizer& optimizer, TrainerOptions options)
-      : decoder_(decoder), optimizer_(optimizer), options_(options) {}
+  // All must outlive it. With `ranks`, every rank makes the same calls with all samples; each computes its share.
+  Trainer(Decoder& decoder, Optimizer& optimizer, TrainerOptions options, UpdateRanks ranks = {})
+      : decoder_(decoder), optimizer_(optimizer), options_(options), ranks_(ranks) {}
 
   // Samples of one prompt must be neighbours. DataError when the loss or gradient is not finite; the weights are then
   // those of the last good step.
@@ -40,11 +41,13 @@ class Trainer {
                          const OnTokens& on_tokens = {}, bool unchanged = false) const;
 
  private:
+  void finish(SampleList mine, size_t rounds, DecoderWeights& gradients, LossSums& sums) const;
   void provide_logprobs(std::span<const TrainingSample> samples, bool unchanged, MiniBatchLoss& loss) const;
 
   Decoder& decoder_;
   Optimizer& optimizer_;
   TrainerOptions options_;
+  UpdateRanks ranks_;
 };
 
 // Log-probs of every item's response tokens by the training forward, at its temperature.

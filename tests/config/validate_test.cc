@@ -57,6 +57,42 @@ TEST(Validate, Sampling) {
   expect_refused(at + "val_kwargs.n", [](Config& c) { c.actor_rollout_ref.rollout.val_kwargs.n = 0; });
 }
 
+TEST(Validate, Ranks) {
+  const std::string actor = "actor_rollout_ref.actor.";
+  const auto two = [](Config& c) -> ActorConfig& {
+    c.trainer.n_gpus_per_node = 2;
+    return c.actor_rollout_ref.actor;
+  };
+  expect_fine([=](Config& c) { two(c).strategy = "fsdp2"; });
+  expect_fine([=](Config& c) { two(c).fsdp_config.fsdp_size = 1; });
+  expect_fine([](Config& c) { c.actor_rollout_ref.actor.strategy = "veomni"; });  // alone there is nothing to choose
+  expect_refused(actor + "strategy", [=](Config& c) { two(c).strategy = "veomni"; });
+  expect_refused(actor + "fsdp_config.fsdp_size", [=](Config& c) { two(c).fsdp_config.fsdp_size = 3; });
+  expect_refused(actor + "fsdp_config.fsdp_size",
+                 [](Config& c) { c.actor_rollout_ref.actor.fsdp_config.fsdp_size = 0; });
+  expect_refused(actor + "policy_loss.loss_mode", [=](Config& c) { two(c).policy_loss.loss_mode = "kl_cov"; });
+  expect_refused("algorithm.adv_estimator", [=](Config& c) { two(c), c.algorithm.adv_estimator = "gae"; });
+  expect_fine([=](Config& c) {
+    two(c).strategy = "megatron";
+    c.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 2;
+    c.actor_rollout_ref.rollout.tensor_model_parallel_size = 2;
+  });
+  expect_refused(actor + "megatron.tensor_model_parallel_size", [=](Config& c) {
+    two(c).strategy = "megatron";
+    c.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 3;
+  });
+  expect_refused(actor + "megatron.tensor_model_parallel_size",
+                 [=](Config& c) { two(c).megatron.tensor_model_parallel_size = 2; });
+  expect_fine([=](Config& c) {
+    two(c).strategy = "megatron";
+    c.actor_rollout_ref.actor.megatron.pipeline_model_parallel_size = 2;
+  });
+  expect_refused(actor + "megatron.pipeline_model_parallel_size",
+                 [=](Config& c) { two(c).megatron.pipeline_model_parallel_size = 2; });
+  expect_refused("actor_rollout_ref.rollout.tensor_model_parallel_size",
+                 [=](Config& c) { two(c), c.actor_rollout_ref.rollout.tensor_model_parallel_size = 2; });
+}
+
 TEST(Validate, StopsAndLengths) {
   const std::string at = "actor_rollout_ref.rollout.";
   expect_refused(at + "stop", [](Config& c) { c.actor_rollout_ref.rollout.stop = {""}; });

@@ -34,7 +34,7 @@ const std::vector<Line> kGrpoLines = {
     {"actor_rollout_ref.model.path=/models/Qwen3-8B", kH},
     {"actor_rollout_ref.model.use_remove_padding=True", kA},
     {"actor_rollout_ref.model.enable_gradient_checkpointing=True", kH},
-    {"actor_rollout_ref.actor.strategy=fsdp2", kA},
+    {"actor_rollout_ref.actor.strategy=fsdp2", kH},
     {"actor_rollout_ref.actor.optim.lr=1e-6", kH},
     {"actor_rollout_ref.actor.ppo_mini_batch_size=256", kH},
     {"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", kH},
@@ -107,11 +107,13 @@ const std::vector<Line> kPpoLines = {
 
 // What the larger scripts ask for and this system does not do.
 const std::vector<Line> kOtherLines = {
-    {"trainer.n_gpus_per_node=8", kR},
+    {"trainer.n_gpus_per_node=8", kH},
     {"trainer.nnodes=4", kR},
-    {"actor_rollout_ref.rollout.tensor_model_parallel_size=2", kR},
-    {"actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4", kR},
-    {"actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1", kA},
+    {"actor_rollout_ref.rollout.tensor_model_parallel_size=2", kH},
+    {"actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4", kH},
+    {"actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2", kH},
+    {"actor_rollout_ref.actor.megatron.context_parallel_size=2", kR},
+    {"actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1", kH},
     {"actor_rollout_ref.actor.megatron.use_mbridge=True", kA},
     {"actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", kR},
     {"actor_rollout_ref.model.lora_rank=64", kH},

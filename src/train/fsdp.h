@@ -1,0 +1,100 @@
+// Fully sharded data parallelism (ZeRO stage 3; Rajbhandari et al. 2020, arXiv:1910.02054): every rank keeps a part of
+// every parameter, of its gradient and of its optimizer state. A block's weights are gathered when a pass comes to it,
+// the next block's beside the work on this one; its gradients go to their owners when the backward pass leaves it. With
+// dp_replicate > 1 the parts are kept once in each group of dp_shard ranks (hybrid shard).
+// A gradient is the sum over all ranks in rank order, whatever the layout: bitwise that of one rank which computes the
+// same micro-batches rank by rank, each from zero.
+// The decoder may itself be one rank's part of a tensor-parallel one; what is spread here is then that part.
+// Every method is called by all ranks together. Not thread-safe. CPU only.
+#pragma once
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "model/decoder.h"
+#include "parallel/collectives.h"
+#include "parallel/lane.h"
+#include "parallel/placement.h"
+
+namespace tandem {
+
+class FullyShardedModel : public BlockStore {
+ public:
+  // `layout`: dp_replicate and dp_shard only. The decoder, with all its weights, and `world` must outlive it.
+  FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout);
+  ~FullyShardedModel() override;
+
+  Communicator& world() { return world_; }
+  const Layout& layout() const { return layout_; }
+
+  // Training: the decoder's blocks exist one or two at a time, what stands outside the blocks as a whole. Rollout: the
+  // decoder holds all its weights. It starts in rollout.
+  void enter_training();
+  void enter_rollout();
+  // New weights for all ranks, whole in each one's decoder: in rollout only.
+  void take_weights_from_decoder();
+
+  // This rank's parts, flat, under the weights' names and in their places: what the optimizer works on.
+  DecoderWeights& shards() { return shards_; }
+  DecoderWeights& gradient_shards() { return gradient_shards_; }
+
+  // What backward passes add into: whole outside the blocks, and room for two blocks, which all of them share.
+  DecoderWeights& gradients() { return gradients_; }
+  // After a pass forward and backward: the rest of its gradients goes to the owners.
+  void finish_micro_batch();
+  // The part in such a pass of a rank that has nothing to compute.
+  void idle_micro_batch();
+  // Σ of squares of the gradient of each parameter, added up as on one rank.
+  std::vector<double> gradient_squares();
+  // After the optimizer has changed shards().
+  void weights_changed();
+
+  // Between parts and the whole; `gathered` brings it to every rank.
+  DecoderWeights parts_of(const DecoderWeights& whole) const;
+  DecoderWeights gathered(const DecoderWeights& parts);
+
+  // BlockStore.
+  const LayerWeights& weights(size_t block) override;
+  void gradients_ready(size_t block) override;
+
+  // Bytes kept and moved by this rank, for tests and reports.
+  Traffic traffic() const;
+
+ private:
+  using Tensors = std::vector<at::Tensor>;
+  struct Slot {  // room for a gathered block
+    LayerWeights weights;
+    Tensors tensors;
+    std::optional<size_t> block;
+    std::future<void> arriving;
+  };
+
+  Range range(size_t parameter, int shard) const;
+  Tensors of_unit(const Tensors& all, size_t unit) const;
+  void gather(Communicator& group, size_t unit, const Tensors& parts, const Tensors& whole) const;
+  void reduce(size_t unit, const Tensors& gradients);
+  void fetch(size_t block);
+  Slot* slot_of(size_t block);
+  void wait_for_reduction();
+  void forget_blocks();  // what was gathered is of older weights
+
+  Decoder& decoder_;
+  Communicator& world_;
+  Layout layout_;
+  int shard_, replica_;
+  std::unique_ptr<Communicator> gather_group_, reduce_group_, replicas_;
+  std::vector<std::vector<int64_t>> shapes_;  // by parameter
+  std::vector<int64_t> sizes_;                // elements
+  std::vector<std::vector<size_t>> units_;    // parameters by block; the last unit: those outside the blocks
+  DecoderWeights shards_, gradient_shards_, gradients_;
+  Tensors shard_list_, gradient_shard_list_, gradient_list_;
+  bool training_ = false;
+  Slot slots_[2];
+  std::optional<size_t> last_block_;
+  std::future<void> reducing_;
+  Lane gather_lane_, reduce_lane_;  // last: their tasks use all of the above
+};
+
+}  // namespace tandem

@@ -1,0 +1,174 @@
+// Several ranks as one engine: the program sees the leader only.
+#include "engine/team.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cstring>
+#include <thread>
+
+#include "base/file.h"
+#include "checkpoint/scratch_folder.h"
+#include "engine/engine.h"
+#include "parallel/communicator_local.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+EngineOptions options() {
+  EngineOptions o;
+  o.model_path = fs::path(TANDEM_TEST_DATA) / "models" / "qwen3_tied";
+  o.max_model_len = 96;
+  o.kv_cache_bytes = 8 << 20;
+  o.sampling.max_tokens = 12;
+  o.sampling.eos_ids = {2};
+  o.sampling.seed = 11;
+  o.validation_sampling = o.sampling;
+  o.validation_sampling.temperature = 0;
+  o.num_samples = 4;
+  o.trainer.mini_batch_samples = 20;
+  o.trainer.max_micro_tokens = 60;
+  o.optimizer.lr = 1e-3;
+  return o;
+}
+
+std::vector<PromptPtr> prompts() {
+  std::vector<PromptPtr> all;
+  for (uint64_t i = 0; i < 5; ++i) {
+    auto prompt = std::make_shared<Prompt>();
+    prompt->id = 40 + i;
+    for (uint64_t t = 0; t < 3 + 9 * i; ++t) prompt->token_ids.push_back(static_cast<TokenId>((t * 5 + i) % 96));
+    all.push_back(prompt);
+  }
+  return all;
+}
+
+// fn(leader, its store); the other ranks follow.
+void with_team(const Layout& layout, const std::function<void(Engine&, TrajectoryStore&)>& fn) {
+  const int size = layout.world();
+  auto orders = make_local_group(size), work = make_local_group(size);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank)
+    ranks.emplace_back([&, rank] {
+      omp_set_num_threads(1);
+      const auto store = std::make_shared<TrajectoryStore>();
+      Engine engine(options(), nullptr, store);
+      engine.join_team(std::make_shared<Team>(std::move(orders[rank]), std::move(work[rank]), layout));
+      if (rank == 0) {
+        fn(engine, *store);
+      } else {
+        engine.follow();
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+std::vector<std::vector<TokenId>> responses(const RolloutBatch& batch, const TrajectoryStore& store) {
+  std::vector<std::vector<TokenId>> all;
+  for (const Sample& sample : batch) all.push_back(store.get(sample.handle)->response_ids);
+  return all;
+}
+
+RolloutBatch rewarded(RolloutBatch batch) {
+  for (size_t i = 0; i < batch.size(); ++i) batch[i].advantage = i % 2 == 0 ? 0.5 : -0.5;
+  return batch;
+}
+
+bool same_files(const fs::path& a, const fs::path& b) { return read_file(a) == read_file(b); }
+
+TEST(Team, DrawsWhatOneRankDraws) {
+  const auto store = std::make_shared<TrajectoryStore>();
+  Engine alone(options(), nullptr, store);
+  const auto drawn = responses(alone.generate(prompts()), *store);
+  const auto greedy = responses(alone.generate_validation(prompts()), *store);
+  for (const Layout& layout : {Layout{.dp_shard = 2}, Layout{.dp_replicate = 2, .dp_shard = 2}, Layout{.pp = 2}})
+    with_team(layout, [&](Engine& leader, TrajectoryStore& its) {
+      EXPECT_EQ(responses(leader.generate(prompts()), its), drawn);
+      EXPECT_EQ(responses(leader.generate_validation(prompts()), its), greedy);
+    });
+}
+
+// All layouts of four ranks end with the same files, and their checkpoints go on in any other layout, bit for bit.
+TEST(Team, ItsCheckpointsKnowNoLayout) {
+  const ScratchFolder folder;
+  const Layout layouts[] = {{.dp_shard = 4}, {.dp_replicate = 2, .dp_shard = 2}, {.dp_replicate = 4}};
+  for (size_t i = 0; i < 3; ++i)
+    with_team(layouts[i], [&](Engine& leader, TrajectoryStore&) {
+      leader.update_policy(rewarded(leader.generate(prompts())));
+      leader.save(folder.path() / std::to_string(i));
+      leader.update_policy(rewarded(leader.generate(prompts())));
+      leader.save(folder.path() / ("next" + std::to_string(i)));
+    });
+  const fs::path weights = "actor/huggingface/model.safetensors", moments = "actor/optim.safetensors";
+  for (const char* other : {"1", "2"})
+    for (const fs::path& file : {weights, moments})
+      EXPECT_TRUE(same_files(folder.path() / "0" / file, folder.path() / other / file)) << other << file;
+  for (size_t i = 0; i < 3; ++i)
+    with_team(layouts[(i + 1) % 3], [&](Engine& leader, TrajectoryStore&) {
+      leader.update_policy(rewarded(leader.generate(prompts())));  // of which nothing may stay
+      leader.load(folder.path() / std::to_string(i));
+      EXPECT_EQ(leader.policy_version(), 1U);
+      leader.save(folder.path() / "again");
+      leader.update_policy(rewarded(leader.generate(prompts())));
+      leader.save(folder.path() / "after");
+      for (const fs::path& file : {weights, moments}) {
+        EXPECT_TRUE(same_files(folder.path() / "again" / file, folder.path() / "0" / file)) << file;
+        EXPECT_TRUE(same_files(folder.path() / "after" / file, folder.path() / "next0" / file)) << file;
+      }
+    });
+  // One rank takes it up too.
+  Engine alone(options(), nullptr, std::make_shared<TrajectoryStore>());
+  alone.load(folder.path() / "0");
+  alone.save(folder.path() / "alone");
+  for (const fs::path& file : {weights, moments})
+    EXPECT_TRUE(same_files(folder.path() / "alone" / file, folder.path() / "0" / file)) << file;
+}
+
+// A team's update is one rank's but for the order of sums.
+TEST(Team, LearnsAsOneRankDoes) {
+  const auto store = std::make_shared<TrajectoryStore>();
+  Engine alone(options(), nullptr, store);
+  const Metrics expected = alone.update_policy(rewarded(alone.generate(prompts())));
+  for (const Layout& layout : {Layout{.dp_shard = 2}, Layout{.tp = 2}, Layout{.dp_shard = 2, .tp = 2}, Layout{.pp = 2}})
+    with_team(layout, [&](Engine& leader, TrajectoryStore&) {
+      const Metrics found = leader.update_policy(rewarded(leader.generate(prompts())));
+      for (const char* name : {"actor/loss", "actor/grad_norm", "actor/pg_clipfrac"}) {
+        const double wanted = expected.get(name).value();
+        EXPECT_NEAR(found.get(name).value(), wanted, 1e-5 * std::abs(wanted) + 1e-6) << name << layout_name(layout);
+      }
+      EXPECT_EQ(found.get("actor/ppo_kl"), 0.0) << "the update starts from other log-probs than were drawn with";
+      EXPECT_EQ(found.get("actor/optimizer_steps"), expected.get("actor/optimizer_steps"));
+    });
+}
+
+// Tensor parallelism and pipelines too: their checkpoints are whole, and they go on from one exactly.
+TEST(Team, AMegatronRunResumesBitForBit) {
+  for (const Layout& layout : {Layout{.tp = 2}, Layout{.dp_shard = 2, .tp = 2}, Layout{.pp = 2}}) {
+    SCOPED_TRACE(layout_name(layout));
+    const ScratchFolder folder;
+    with_team(layout, [&](Engine& leader, TrajectoryStore&) {
+      leader.update_policy(rewarded(leader.generate(prompts())));
+      leader.save(folder.path() / "first");
+      leader.update_policy(rewarded(leader.generate(prompts())));
+      leader.save(folder.path() / "second");
+    });
+    with_team(layout, [&](Engine& leader, TrajectoryStore&) {
+      leader.load(folder.path() / "first");
+      leader.update_policy(rewarded(leader.generate(prompts())));
+      leader.save(folder.path() / "resumed");
+    });
+    with_team({.dp_shard = 4}, [&](Engine& leader, TrajectoryStore&) {
+      leader.load(folder.path() / "second");
+      leader.save(folder.path() / "elsewhere");
+    });
+    for (const char* file : {"actor/huggingface/model.safetensors", "actor/optim.safetensors"}) {
+      EXPECT_TRUE(same_files(folder.path() / "second" / file, folder.path() / "resumed" / file)) << file;
+      EXPECT_TRUE(same_files(folder.path() / "second" / file, folder.path() / "elsewhere" / file)) << file;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
