@@ -1,6 +1,7 @@
 // One response being made.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,19 +12,27 @@
 #include "base/rng.h"
 #include "data/types.h"
 #include "rollout/response_text.h"
+#include "rollout/sampler.h"
 #include "rollout/sampling_params.h"
 
 namespace tandem {
 
 // A new piece of a response's text, for streaming. Pieces come in order within a response.
 using TextCallback = std::function<void(uint32_t sample_index, std::string_view piece)>;
+// Each token as it is drawn, before the text that it completes.
+using TokenCallback = std::function<void(uint32_t sample_index, const DrawnToken& token)>;
+// No token could be drawn; the request's responses so far are gone.
+using FailureCallback = std::function<void(std::exception_ptr)>;
 
 struct GenerationRequest {
   PromptPtr prompt;
   SamplingParams params;
   uint32_t num_samples = 1;
   uint64_t policy_version = 0;
-  TextCallback on_text;  // may be empty
+  // All may be empty. They are called by step(), and must not call the generator. Without on_failure step() throws.
+  TextCallback on_text = {};
+  TokenCallback on_token = {};
+  FailureCallback on_failure = {};
 };
 
 struct Sequence {
