@@ -1,6 +1,7 @@
 #include "serve/generation.h"
 
 #include <iterator>
+#include <utility>
 
 namespace tandem {
 

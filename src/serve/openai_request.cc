@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "serve/api_error.h"
 #include "serve/json_fields.h"
