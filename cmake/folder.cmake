@@ -6,6 +6,7 @@ function(tandem_folder name)
   set(scope PUBLIC)
   if(sources)
     add_library(${library} STATIC ${sources})
+    tandem_precompile(${library} ${name})
   else()
     set(scope INTERFACE)
     add_library(${library} INTERFACE)  # headers only
