@@ -99,9 +99,9 @@ void run(const Work& work) {
     if (work.what == "rollout") return;
     std::vector<TrainingSample> samples;
     for (const Sample& sample : batch) samples.push_back({store->get(sample.handle), sample.advantage, {}});
-    Optimizer unused(engine.decoder().config(), {});
+    Optimizer unused(engine.decoder().weights(), {});
     const Trainer trainer(engine.decoder(), unused, options_for(work).trainer);
-    DecoderWeights gradients = zero_weights(engine.decoder().config());
+    DecoderWeights gradients = zeros_of_trained(engine.decoder().weights());
     report("train", work, seconds_of([&] { trainer.accumulate(samples, gradients); }), all_tokens);
   }
   if (work.what != "parts")

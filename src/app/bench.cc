@@ -104,9 +104,9 @@ class Bench {
       }
     }
     const EngineOptions options = engine_options(arguments_);
-    Optimizer unused(engine_->decoder().config(), {});
+    Optimizer unused(engine_->decoder().weights(), {});
     const Trainer trainer(engine_->decoder(), unused, options.trainer);
-    DecoderWeights gradients = zero_weights(engine_->decoder().config(), options.device);
+    DecoderWeights gradients = zeros_of_trained(engine_->decoder().weights());
     const int64_t tokens = arguments_.prompts * arguments_.samples * (arguments_.prompt_tokens + arguments_.new_tokens);
     for (int64_t i = 0; i < arguments_.repeats; ++i) {
       UpdateStats stats;
@@ -229,13 +229,13 @@ class Bench {
     }
     const std::vector<double> temperatures(items.size(), 1.0);
     Passes out{packed_logprobs(decoder, items, temperatures, arguments_.micro_tokens),
-               zero_weights(decoder.config(), decoder.device())};
+               zeros_of_trained(decoder.weights())};
     std::vector<TrainingSample> samples;
     for (size_t i = 0; i < trajectories.size(); ++i) {
       trajectories[i]->rollout_logprobs = out.logprobs[i];
       samples.push_back({trajectories[i], i % 3 == 0 ? 1.0 : -0.5, {}});
     }
-    Optimizer unused(decoder.config(), {});
+    Optimizer unused(decoder.weights(), {});
     Trainer(decoder, unused, engine_options(arguments_).trainer).accumulate(samples, out.gradient);
     return out;
   }

@@ -17,7 +17,9 @@ void add_serve(CLI::App& app, Action& action);
 void add_logprobs(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);
+void add_replay(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_dashboard(CLI::App& app, Action& action);
 void add_docs(CLI::App& app, Action& action);  // hidden: writes docs/config.md
 
 // Threads of the kernels; 0: one a core.

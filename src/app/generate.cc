@@ -9,6 +9,7 @@
 
 #include "app/chat.h"
 #include "app/command.h"
+#include "app/lora_options.h"
 #include "app/options.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -19,7 +20,7 @@ namespace tandem {
 namespace {
 
 struct GenerateArguments {
-  std::string model, file, system, device = "auto";
+  std::string model, adapter, file, system, device = "auto";
   SamplingParams sampling;
   int64_t num_samples = 1, max_model_len = 2048, kv_cache_mb = 1024, threads = 0;
 };
@@ -30,7 +31,7 @@ class Session {
   Session(const GenerateArguments& a, size_t num_chats)
       : arguments_(a), folder_(resolve_model(a.model)), chat_(folder_) {
     const int64_t longest = std::min(a.max_model_len, load_model_config(folder_).max_position_embeddings);
-    decoder_ = load_decoder(folder_, longest, kernels::choose_device(a.device));
+    decoder_ = load_decoder(folder_, longest, kernels::choose_device(a.device), false, given_adapter(a.adapter));
     options_.max_model_len = longest;
     options_.num_drawable = std::min<int64_t>(decoder_->config().vocab_size, chat_.tokenizer().vocab_size());
     const int64_t at_once = std::min(options_.scheduler.max_num_seqs, static_cast<int64_t>(num_chats) * a.num_samples);
@@ -150,6 +151,7 @@ void add_generate(CLI::App& app, Action& action) {
   a->sampling.temperature = 0.7;
   command->add_option("model", a->model, "model folder")->required();
   command->add_option("file", a->file, R"(jsonl of {"prompt": "..."} or {"messages": [...]}; none: chat)");
+  command->add_option("--adapter", a->adapter, "folder of a LoRA adapter, or a global_step_N that holds one");
   command->add_option("--system", a->system, "system message");
   command->add_option("-n,--num-samples", a->num_samples, "responses a prompt")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))

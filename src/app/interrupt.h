@@ -3,7 +3,8 @@
 
 namespace tandem {
 
-void catch_interrupts();
+// `told`: what the first one prints; it must stay valid.
+void catch_interrupts(const char* told = "\nending after this step, with a checkpoint; once more ends at once\n");
 bool interrupted();
 
 }  // namespace tandem

@@ -8,6 +8,7 @@
 
 #include "app/chat.h"
 #include "app/command.h"
+#include "app/lora_options.h"
 #include "app/options.h"
 #include "app/teacher_forcing.h"
 #include "base/error.h"
@@ -20,7 +21,7 @@ namespace tandem {
 namespace {
 
 struct LogprobsArguments {
-  std::string model, file, path = "train", device = "auto";
+  std::string model, adapter, file, path = "train", device = "auto";
   double temperature = 1.0;
   int64_t threads = 0;
 };
@@ -95,7 +96,8 @@ int logprobs(const LogprobsArguments& arguments) {
   const auto sequences = read_sequences(arguments.file, model);
   int64_t longest = 1;
   for (const auto& ids : sequences) longest = std::max(longest, static_cast<int64_t>(ids.size()));
-  const auto decoder = load_decoder(model, longest, kernels::choose_device(arguments.device));
+  const auto decoder =
+      load_decoder(model, longest, kernels::choose_device(arguments.device), false, given_adapter(arguments.adapter));
   check_ids(sequences, decoder->config().vocab_size, arguments.file);
   const auto all = arguments.path == "rollout" ? rollout_logprobs(*decoder, sequences, arguments.temperature)
                                                : training_logprobs(*decoder, sequences, arguments.temperature);
@@ -115,6 +117,7 @@ void add_logprobs(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<LogprobsArguments>();
   command->add_option("model", arguments->model, "model folder")->required();
   command->add_option("file", arguments->file, "jsonl file")->required();
+  command->add_option("--adapter", arguments->adapter, "folder of a LoRA adapter, or a global_step_N that holds one");
   command->add_option("--path", arguments->path, "which pass computes them; both give the same bits")
       ->check(CLI::IsMember({"train", "rollout"}))
       ->capture_default_str();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "app/lora_options.h"
 #include "app/run_folder.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -141,7 +142,7 @@ DatasetOptions data_options(const DataConfig& data, const std::vector<std::strin
 
 CheckpointContents checkpoint_contents(const std::vector<std::string>& names) {
   const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
-  return {has("model") || has("hf_model"), has("optimizer"), has("extra")};
+  return {has("model") || has("hf_model"), has("optimizer"), has("extra"), has("hf_model")};
 }
 
 OptimizerOptions optimizer_options(const OptimConfig& optim, int64_t total_steps) {
@@ -199,7 +200,8 @@ namespace {
 
 // Of the models that stand beside the policy and only compute.
 int64_t frozen_parameters(const Config& config, const fs::path& policy) {
-  int64_t count = needs_reference(config) ? num_parameters(load_model_config(policy)) : 0;
+  const bool second_model = needs_reference(config) && !config.actor_rollout_ref.model.uses_lora();
+  int64_t count = second_model ? num_parameters(load_model_config(policy)) : 0;
   if (const auto reward = model_reward_options(config)) {
     ModelConfig model = load_model_config(reward->model_path);
     model.value_head = true;
@@ -214,6 +216,8 @@ EngineOptions engine_options(const Config& config, const SpecialIds& special, in
   const RolloutConfig& rollout = config.actor_rollout_ref.rollout;
   EngineOptions options;
   options.model_path = resolve_model(config.actor_rollout_ref.model.path);
+  options.lora = lora_options(config.actor_rollout_ref.model, static_cast<uint64_t>(config.trainer.seed),
+                              "actor_rollout_ref.model.");
   options.max_model_len = derived_sizes(config).model_length;
   options.scheduler = {rollout.max_num_seqs, rollout.max_num_batched_tokens, rollout.enable_chunked_prefill};
   options.prefix_caching = rollout.enable_prefix_caching;

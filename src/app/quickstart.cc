@@ -112,9 +112,11 @@ int quickstart(const QuickstartArguments& a) {
   TrainRun run(std::move(config));
   const RunSummary summary = run.run();
   print_line(describe_run(summary));
-  if (!summary.last_checkpoint.empty())
-    print_line(
-        fmt::format("talk to it:  tandem generate {}", (summary.last_checkpoint / "actor" / "huggingface").string()));
+  if (const fs::path actor = summary.last_checkpoint / "actor"; !summary.last_checkpoint.empty()) {
+    const fs::path adapter = actor / "lora_adapter", whole = actor / "huggingface";
+    print_line("talk to it:  tandem generate " +
+               (fs::exists(adapter) ? a.model + " --adapter " + adapter.string() : whole.string()));
+  }
   return summary.interrupted ? 130 : 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "config/flat_yaml.h"
 
 namespace tandem {
 
@@ -17,8 +18,12 @@ void set_aside_earlier_run(const fs::path& folder) {
   while (fs::exists(folder / fmt::format("earlier-{}", number))) ++number;
   const fs::path aside = folder / fmt::format("earlier-{}", number);
   fs::create_directories(aside);
-  for (const char* name : {"metrics.jsonl", "samples.jsonl", "config.yaml", "tensorboard"})
+  for (const char* name : {"metrics.jsonl", "samples.jsonl", "log.jsonl", "config.yaml", "tensorboard"})
     if (fs::exists(folder / name)) fs::rename(folder / name, aside / name);
+  std::vector<fs::path> traces;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().filename().string().starts_with("trace_step_")) traces.push_back(entry.path());
+  for (const fs::path& trace : traces) fs::rename(trace, aside / trace.filename());
   log_info("an earlier run's records are now in " + aside.string());
 }
 
@@ -40,7 +45,8 @@ Tracker open_records(const RunConfig& config, const fs::path& folder, const std:
   fs::create_directories(folder);
   if (!resumed_step) set_aside_earlier_run(folder);
   write_file_atomic(folder / "config.yaml", resolved_yaml);
-  return make_tracker(config.logger, folder, config.project_name, config.experiment_name, resumed_step);
+  return make_tracker({config.logger, folder, config.project_name, config.experiment_name,
+                       flat_yaml(resolved_yaml, "config.yaml"), resumed_step});
 }
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// The folder of a run: config.yaml, metrics.jsonl, checkpoints.
+// The folder of a run: config.yaml, metrics.jsonl, log.jsonl, checkpoints.
 #pragma once
 
 #include <filesystem>

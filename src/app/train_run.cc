@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "app/interrupt.h"
 #include "app/options.h"
@@ -39,13 +38,11 @@ int64_t optimizer_steps(const Config& config, int64_t train_rows) {
 }
 
 template <class Options>
-Options with_progress(Options options, Progress& progress) {
-  options.on_tokens = [&progress](int64_t tokens) { progress.advance(tokens); };
-  return options;
-}
-
-EngineOptions with_early_rewards(EngineOptions options, WorkerGroup<RewardWorker>& reward) {
-  options.on_finished = [&reward](const TrajectoryPtr& trajectory) { reward.worker(0).submit(trajectory); };
+Options with_progress(Options options, Progress& progress, WatchedRun& watched) {
+  options.on_tokens = [&progress, &watched](int64_t tokens) {
+    progress.advance(tokens);
+    watched.work_done(tokens);
+  };
   return options;
 }
 
@@ -71,8 +68,23 @@ void check_same_vocabulary(const ModelConfig& critic, const ModelConfig& policy)
                   critic.vocab_size, policy.vocab_size));
 }
 
-fs::path data_state_path(const Checkpoint& checkpoint) { return checkpoint.folder / "data.json"; }
-fs::path program_state_path(const Checkpoint& checkpoint) { return checkpoint.folder / "program.json"; }
+// Null where none is asked for, or none can be written.
+std::unique_ptr<SamplesLog> dump_of(const std::optional<std::string>& folder, int64_t step) {
+  if (!folder) return nullptr;
+  try {
+    return std::make_unique<SamplesLog>(expand_user(*folder) / (std::to_string(step) + ".jsonl"));
+  } catch (const IoError& error) {
+    log_warn(std::string(error.what()) + "; this step's samples are not written there");
+    return nullptr;
+  }
+}
+
+// Adapters leave the model below them as it was: that model is the reference.
+Reference make_reference(const Config& config, Engine& actor, std::shared_ptr<TrajectoryStore> store) {
+  const ReferenceOptions options = reference_options(config);
+  if (!has_adapters(actor.decoder().weights())) return {options, std::move(store)};
+  return {options, std::make_unique<Decoder>(actor.decoder().base()), std::move(store)};
+}
 
 }  // namespace
 
@@ -82,33 +94,55 @@ TrainRun::TrainRun(Config config)
       chat_(resolve_model(config_.actor_rollout_ref.model.path)),
       train_data_(load_data(train_data_options(config_), config_, chat_)),
       total_steps_(total_steps(config_, static_cast<int64_t>(train_data_.size()))),
+      watched_(config_.trainer, folder_),
       store_(std::make_shared<TrajectoryStore>()),
-      actor_(single(
-          std::make_shared<Engine>(
-              with_early_rewards(
-                  with_progress(engine_options(config_, chat_.special(),
-                                               optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))),
-                                progress_),
-                  reward_),
-              &chat_.tokenizer(), store_),
-          {&timer_, &progress_})),
+      guard_({folder_, resolve_model(config_.actor_rollout_ref.model.path), resolved_yaml(config_),
+              config_.trainer.nonfinite_update == "skip"}),
+      actor_(single(std::make_shared<Engine>(guarded_engine_options(), &chat_.tokenizer(), store_),
+                    {&timer_, &progress_})),
       reward_(single(std::make_shared<RewardWorker>(reward_function(config_), store_, chat_.tokenizer(),
-                                                    overlong_options(config_)),
+                                                    overlong_options(config_), given_rewards(journal_)),
                      {&timer_, &progress_})),
-      reference_(needs_reference(config_)
-                     ? std::make_optional(single(std::make_shared<Reference>(reference_options(config_), store_),
-                                                 {&timer_, &progress_}))
-                     : std::nullopt),
-      critic_(needs_critic(config_) ? std::make_optional(single(
-                                          std::make_shared<Critic>(
-                                              with_progress(critic_options(config_, total_steps_), progress_), store_),
-                                          {&timer_, &progress_}))
-                                    : std::nullopt),
+      reference_(needs_reference(config_) ? std::make_optional(single(std::make_shared<Reference>(make_reference(
+                                                                          config_, actor_.worker(0), store_)),
+                                                                      {&timer_, &progress_}))
+                                          : std::nullopt),
+      critic_(needs_critic(config_)
+                  ? std::make_optional(
+                        single(std::make_shared<Critic>(guarded_critic_options(), store_), {&timer_, &progress_}))
+                  : std::nullopt),
       program_(make_program(program_options(config_, train_data_.size()), roles())),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
-                   static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))) {
+                   static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))),
+      saver_(config_.trainer, total_steps_, folder_, checkpoints_,
+             {actor_.worker(0), critic_ ? &critic_->worker(0) : nullptr}, journal_, timer_) {
   if (!config_.data.val_files.empty()) validation_data_ = load_data(validation_data_options(config_), config_, chat_);
-  if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), actor_.worker(0).decoder().config());
+  const Decoder& policy = actor_.worker(0).decoder();
+  if (has_adapters(policy.weights())) log_info(describe_adapters(policy.weights()));
+  if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), policy.config());
+}
+
+EngineOptions TrainRun::guarded_engine_options() {
+  EngineOptions options = with_progress(
+      engine_options(config_, chat_.special(), optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))),
+      progress_, watched_);
+  if (!config_.trainer.profile.steps.empty())
+    options.on_pass = [this](const GeneratorPass& pass) { watched_.pass_done(pass); };
+  options.on_finished = [this](const TrajectoryPtr& trajectory) { reward_.worker(0).submit(trajectory); };
+  options.between_passes = [this] { reward_.worker(0).throw_failed(); };
+  options.drawn = drawn_samples(journal_);
+  options.trainer.on_nonfinite = [this](const NonFiniteUpdate& update) {
+    return guard_("actor", update, actor_.worker(0).decoder());
+  };
+  return options;
+}
+
+CriticOptions TrainRun::guarded_critic_options() {
+  CriticOptions options = with_progress(critic_options(config_, total_steps_), progress_, watched_);
+  options.trainer.on_nonfinite = [this](const NonFiniteUpdate& update) {
+    return guard_("critic", update, critic_->worker(0).decoder());
+  };
+  return options;
 }
 
 Roles TrainRun::roles() {
@@ -121,45 +155,73 @@ Roles TrainRun::roles() {
 }
 
 void TrainRun::resume() {
-  const std::optional<Checkpoint> from = checkpoint_to_resume(config_.trainer, checkpoints_);
+  std::optional<Checkpoint> from = checkpoint_to_resume(config_.trainer, checkpoints_);
+  if (!from && config_.trainer.resume_mode == "auto") from = saver_.fetch_remote();
   StreamState data;
   if (from) {
-    actor_.worker(0).load(from->folder);
-    if (critic_) critic_->worker(0).load(from->folder);
-    const auto saved = nlohmann::json::parse(read_file(data_state_path(*from)));
-    data.loader = {saved.at("epoch"), saved.at("next_batch_in_epoch"), saved.at("fingerprint")};
-    data.taken = saved.value("taken", uint64_t{0});
-    if (fs::exists(program_state_path(*from))) {
-      const auto state = nlohmann::json::parse(read_file(program_state_path(*from)));
-      program_->restore(state.at("kl_coef"));
-    }
-    step_ = saved_step_ = from->step;
+    const Progressed saved =
+        read_run_state(from->folder, from->step, {actor_.worker(0), critic_ ? &critic_->worker(0) : nullptr});
+    data = saved.data;
+    rollouts_.assign(saved.rollouts);
+    if (saved.kl_coefficient) program_->restore(*saved.kl_coefficient);
+    step_ = from->step;
+    saver_.resumed_at(step_);
     log_info(fmt::format("resuming after step {} from {}", step_, from->folder.string()));
   }
   prompts_.emplace(train_data_, loader_options(config_), data);  // refuses data before any file is touched
-  const auto kept = from ? std::make_optional(step_) : std::nullopt;
+  const auto kept = open_journal(from.has_value());
   tracker_ = open_records(config_.trainer, folder_, resolved_yaml(config_), kept);
   samples_.emplace(folder_ / "samples.jsonl", kept);
+}
+
+// Returns the last step whose records stay; nothing where a run begins.
+std::optional<int64_t> TrainRun::open_journal(bool from_checkpoint) {
+  const auto records = from_checkpoint ? std::make_optional(step_) : std::nullopt;
+  const auto options = journal_options(config_, static_cast<int64_t>(train_data_.size()), folder_);
+  if (!options) return records;
+  journal_.emplace(*options);
+  if (config_.trainer.resume_mode == "disable" && !journal_->empty()) journal_->set_aside();
+  const size_t samples = journal_->samples_after(step_);
+  if (samples == 0) return records;
+  log_info(
+      fmt::format("the journal holds {} finished samples after step {}, and the steps up to {}: they are not drawn "
+                  "again",
+                  samples, step_, std::max(step_, journal_->last_committed())));
+  return from_checkpoint ? step_ : -1;
 }
 
 RunSummary TrainRun::run() {
   catch_interrupts();
   resume();
   summary_.folder = folder_;
+  watched_.during(step_, [this] { steps(); });
+  summary_.last_step = step_;
+  summary_.interrupted = interrupted() && step_ < total_steps_;
+  watched_.ended(step_, summary_.interrupted);
+  return std::move(summary_);
+}
+
+void TrainRun::steps() {
   progress_.step(step_, total_steps_, "");
   if (validation_data_ && (config_.trainer.val_before_train || config_.trainer.val_only)) {
     const Metrics metrics = validate(step_);
     tracker_->log(step_, metrics);
   }
   while (!config_.trainer.val_only && step_ < total_steps_ && !interrupted()) one_step();
-  if (interrupted() && step_ > saved_step_) save([] {});  // it came after the last save
-  summary_.last_step = step_;
-  summary_.interrupted = interrupted() && step_ < total_steps_;
-  return std::move(summary_);
+  saver_.wait();
+  if (interrupted() && step_ > saver_.saved_step()) {  // it came after the last save
+    saver_.after_step(progressed(), true, [] {});
+  }
+  saver_.finish();
+  // As the user wrote it, like the run's folder.
+  if (!saver_.last_folder().empty())
+    summary_.last_checkpoint = expand_user(config_.trainer.default_local_dir) / saver_.last_folder().filename();
+  if (journal_ && step_ == total_steps_) journal_->remove();
 }
 
 void TrainRun::one_step() {
   timer_.reset();
+  watched_.begin_step(step_ + 1, timer_);
   const auto start = Clock::now();
   StepResult result;
   {
@@ -168,26 +230,31 @@ void TrainRun::one_step() {
       const auto waiting = timer_.scope("data_wait");
       return prompts_->take(count);
     };
+    if (journal_) journal_->begin_step(step_ + 1);
+    guard_.begin_step(step_ + 1);
     result = program_->step(next_prompts, step_);
     ++step_;
+    if (journal_) journal_->commit(actor_.worker(0).policy_version(), result.batch.samples.size());
     write_samples(step_, result.batch.samples);
+    rollouts_.add(step_, result.batch.samples, *store_);
     store_->clear();
   }
   finish_step(result, seconds_since(start));
+  watched_.end_step(timer_);
 }
 
-// A checkpoint is published after its step is in the log: a run killed between the two makes the step again, while a
-// checkpoint without its line could never get it.
 void TrainRun::finish_step(const StepResult& result, double seconds) {
   const DerivedSizes sizes = derived_sizes(config_);
   Metrics metrics = batch_metrics(result.batch, sizes.response_length, sizes.prompt_length);
   metrics.merge(result.metrics);
   metrics.merge(actor_.worker(0).take_generation());
   metrics.merge(reward_.worker(0).take_report());
+  if (journal_) metrics.merge(journal_->take_metrics());
   metrics.merge(throughput_metrics(result.batch.samples, seconds));
   metrics.set("training/global_step", static_cast<double>(step_));
   metrics.set("training/epoch", static_cast<double>(prompts_->state().loader.epoch));
   if (validation_data_ && due(config_.trainer.test_freq)) metrics.merge(validate(step_));
+  metrics.merge(saver_.take_metrics());
   const auto log = [&] {
     Metrics timing;
     timer_.report(timing);
@@ -195,12 +262,7 @@ void TrainRun::finish_step(const StepResult& result, double seconds) {
     metrics.merge(timing);
     tracker_->log(step_, metrics);
   };
-  if (due(config_.trainer.save_freq) || interrupted()) {
-    const auto saving = timer_.scope("save_checkpoint");
-    save(log);
-  } else {
-    log();
-  }
+  saver_.after_step(progressed(), interrupted(), log);
   const double score = metrics.get("critic/score/mean").value_or(0);
   summary_.rewards.push_back(score);
   progress_.step(step_, total_steps_,
@@ -215,9 +277,7 @@ Metrics TrainRun::validate(int64_t step) {
   const size_t size = validation_data_->size();
   const size_t at_once = static_cast<size_t>(config_.data.val_batch_size.value_or(static_cast<int64_t>(size)));
   std::vector<ValidationSample> all;
-  std::optional<SamplesLog> dump;
-  if (config_.trainer.validation_data_dir)
-    dump.emplace(expand_user(*config_.trainer.validation_data_dir) / (std::to_string(step) + ".jsonl"));
+  std::unique_ptr<SamplesLog> dump = dump_of(config_.trainer.validation_data_dir, step);
   int64_t shown = 0;
   for (size_t begin = 0; begin < size; begin += at_once) {
     PromptList prompts;
@@ -240,28 +300,12 @@ Metrics TrainRun::validate(int64_t step) {
   return metrics;
 }
 
-void TrainRun::save(const std::function<void()>& before_publishing) {
-  const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
-    actor_.worker(0).save(folder);
-    if (critic_) critic_->worker(0).save(folder);
-    const StreamState state = prompts_->state();
-    const nlohmann::json data{{"epoch", state.loader.epoch},
-                              {"next_batch_in_epoch", state.loader.next_batch_in_epoch},
-                              {"fingerprint", state.loader.fingerprint},
-                              {"taken", state.taken}};
-    write_file_atomic(folder / "data.json", data.dump(2) + "\n");
-    write_file_atomic(folder / "program.json", nlohmann::json{{"kl_coef", program_->kl_coefficient()}}.dump(2) + "\n");
-    before_publishing();
-  });
-  saved_step_ = step_;
-  // As the user wrote it, like the run's folder.
-  summary_.last_checkpoint = expand_user(config_.trainer.default_local_dir) / saved.folder.filename();
+Progressed TrainRun::progressed() const {
+  return {step_, prompts_->state(), program_->kl_coefficient(), rollouts_.rollouts()};
 }
 
 void TrainRun::write_samples(int64_t step, const RolloutBatch& batch) {
-  std::optional<SamplesLog> dump;
-  if (config_.trainer.rollout_data_dir)
-    dump.emplace(expand_user(*config_.trainer.rollout_data_dir) / (std::to_string(step) + ".jsonl"));
+  std::unique_ptr<SamplesLog> dump = dump_of(config_.trainer.rollout_data_dir, step);
   for (const Sample& sample : batch) {
     const SampleRecord record = sample_record(step, sample, *store_->get(sample.handle), chat_.tokenizer());
     samples_->append(record);

@@ -8,6 +8,10 @@
 #include <vector>
 
 #include "app/chat.h"
+#include "app/nonfinite.h"
+#include "app/run_journal.h"
+#include "app/run_saver.h"
+#include "app/watch_run.h"
 #include "checkpoint/manager.h"
 #include "config/config.h"
 #include "data/prompt_stream.h"
@@ -38,9 +42,13 @@ class TrainRun {
  private:
   Roles roles();  // makes token_advantages_
   void resume();
+  void steps();
   void one_step();
   Metrics validate(int64_t step);
-  void save(const std::function<void()>& before_publishing);
+  Progressed progressed() const;
+  EngineOptions guarded_engine_options();
+  CriticOptions guarded_critic_options();
+  std::optional<int64_t> open_journal(bool from_checkpoint);
   void finish_step(const StepResult& result, double seconds);
   void write_samples(int64_t step, const RolloutBatch& batch);
   bool due(int64_t every) const;
@@ -50,10 +58,13 @@ class TrainRun {
   Chat chat_;
   PromptDataset train_data_;
   std::optional<PromptDataset> validation_data_;
-  int64_t total_steps_ = 0, step_ = 0, saved_step_ = 0;
+  int64_t total_steps_ = 0, step_ = 0;
+  WatchedRun watched_;
   Progress progress_;
   PhaseTimer timer_;
   std::shared_ptr<TrajectoryStore> store_;
+  std::optional<Journal> journal_;  // opened by resume()
+  NonFiniteGuard guard_;
   WorkerGroup<Engine> actor_;
   WorkerGroup<RewardWorker> reward_;
   std::optional<WorkerGroup<Reference>> reference_;
@@ -61,6 +72,8 @@ class TrainRun {
   std::optional<WorkerGroup<TokenAdvantages>> token_advantages_;
   std::unique_ptr<Program> program_;
   CheckpointManager checkpoints_;
+  RolloutBuffer rollouts_;
+  RunSaver saver_;
   std::optional<PromptStream> prompts_;
   std::optional<Tracker> tracker_;
   std::optional<SamplesLog> samples_;

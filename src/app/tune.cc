@@ -28,7 +28,10 @@ std::string describe(const TuneSummary& run) {
   rows.emplace_back("run folder", run.folder.string());
   if (!run.last_checkpoint.empty()) {
     rows.emplace_back("last checkpoint", run.last_checkpoint.string());
-    rows.emplace_back("its model", (run.last_checkpoint / "huggingface").string());
+    const std::filesystem::path adapter = run.last_checkpoint / "lora_adapter";
+    const bool adapters = std::filesystem::exists(adapter);
+    rows.emplace_back(adapters ? "its adapter" : "its model",
+                      (adapters ? adapter : run.last_checkpoint / "huggingface").string());
   }
   return two_column_table(rows) + (run.interrupted ? "\nstopped by request; the same command goes on from here" : "");
 }

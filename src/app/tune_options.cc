@@ -1,5 +1,6 @@
 #include "app/tune_options.h"
 
+#include "app/lora_options.h"
 #include "app/options.h"
 #include "base/file.h"
 #include "kernels/device_ops.h"
@@ -29,6 +30,7 @@ TunerOptions tuner_options(const TuningConfig& config, size_t samples_per_row, i
   const auto a_row = static_cast<int64_t>(samples_per_row);
   TunerOptions options;
   options.model_path = resolve_model(config.model.path, "model.path");
+  options.lora = lora_options(config.model, static_cast<uint64_t>(config.trainer.seed), "model.");
   options.device = kernels::choose_device(config.trainer.device);
   options.batching.mini_batch_samples = data.train_batch_size * a_row;
   options.batching.max_micro_tokens = std::max(data.max_token_len_per_gpu, data.max_length);

@@ -40,8 +40,11 @@ TunerOptions options_of(const TuningConfig& config, const TuningSet& train, cons
   return options;
 }
 
-std::unique_ptr<Tuner> make_tuner(TuningTask task, TunerOptions options, Progress& progress) {
-  options.on_tokens = [&progress](int64_t tokens) { progress.advance(tokens); };
+std::unique_ptr<Tuner> make_tuner(TuningTask task, TunerOptions options, Progress& progress, WatchedRun& watched) {
+  options.on_tokens = [&progress, &watched](int64_t tokens) {
+    progress.advance(tokens);
+    watched.work_done(tokens);
+  };
   return task == TuningTask::kPreference ? make_preference_tuner(options) : make_supervised_tuner(options);
 }
 
@@ -66,21 +69,32 @@ std::string describe_order(const TuningConfig& config, const TuningSet& train) {
   return order.dump(2) + "\n";
 }
 
+TuningConfig checked(TuningConfig config, TuningTask task) {
+  if (task == TuningTask::kPreference && config.model.uses_lora())
+    throw ConfigError(
+        "model.lora_rank: a reward model trains all its weights; leave lora_rank and lora_adapter_path out");
+  return config;
+}
+
 fs::path data_state_path(const fs::path& folder) { return folder / "data.json"; }
 
 }  // namespace
 
 TuneRun::TuneRun(TuningConfig config, TuningTask task)
-    : config_(std::move(config)),
+    : config_(checked(std::move(config), task)),
       folder_(run_folder_of(config_.trainer.default_local_dir)),
       chat_(resolve_model(config_.model.path)),
       train_(load_set(config_, task, chat_, true)),
       validation_(load_validation(config_, task, chat_)),
       total_steps_(steps_of(config_, train_.size())),
+      watched_(config_.trainer, folder_),
       order_(describe_order(config_, train_)),
-      tuner_(make_tuner(task, options_of(config_, train_, validation_, total_steps_), progress_)),
+      tuner_(make_tuner(task, options_of(config_, train_, validation_, total_steps_), progress_, watched_)),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
-                   static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))) {}
+                   static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))) {
+  const DecoderWeights& weights = tuner_->decoder().weights();
+  if (has_adapters(weights)) log_info(describe_adapters(weights));
+}
 
 // A step's rows are a function of its number and of what describe_order() names.
 TuningBatch TuneRun::batch_of(int64_t step) const {
@@ -110,12 +124,17 @@ TuneSummary TuneRun::run() {
   catch_interrupts();
   resume();
   summary_.folder = folder_;
+  watched_.during(step_, [this] { steps(); });
+  summary_.last_step = step_;
+  summary_.interrupted = interrupted() && step_ < total_steps_;
+  watched_.ended(step_, summary_.interrupted);
+  return std::move(summary_);
+}
+
+void TuneRun::steps() {
   progress_.step(step_, total_steps_, "");
   while (step_ < total_steps_ && !interrupted()) one_step();
   if (interrupted() && step_ > saved_step_) save([] {});  // it came after the last save
-  summary_.last_step = step_;
-  summary_.interrupted = interrupted() && step_ < total_steps_;
-  return std::move(summary_);
 }
 
 bool TuneRun::due(int64_t every) const { return step_ == total_steps_ || (every > 0 && step_ % every == 0); }
@@ -123,6 +142,7 @@ bool TuneRun::due(int64_t every) const { return step_ == total_steps_ || (every 
 // A checkpoint is published after its step is in the log: see TrainRun::finish_step.
 void TuneRun::one_step() {
   timer_.reset();
+  watched_.begin_step(step_ + 1, timer_);
   Metrics metrics;
   {
     const auto whole = timer_.scope("step");
@@ -160,16 +180,29 @@ void TuneRun::one_step() {
       step_, total_steps_,
       fmt::format("loss {:.4f}{}  {:.1f} s", loss, accuracy ? fmt::format("  accuracy {:.3f}", *accuracy) : "",
                   metrics.get("timing_s/step").value_or(0)));
+  watched_.end_step(timer_);
 }
 
+// A full disk ends the run only where nothing would be left of it.
 void TuneRun::save(const std::function<void()>& before_publishing) {
-  const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
-    tuner_->save(folder);
-    write_file_atomic(data_state_path(folder), order_);
-    before_publishing();
-  });
-  saved_step_ = step_;
-  summary_.last_checkpoint = saved.folder;
+  bool reached = false;
+  try {
+    const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
+      tuner_->save(folder);
+      write_file_atomic(data_state_path(folder), order_);
+      reached = true;
+      before_publishing();
+    });
+    saved_step_ = step_;
+    summary_.last_checkpoint = saved.folder;
+  } catch (const IoError& error) {
+    if (step_ == total_steps_ || interrupted()) throw;
+    log_warn(
+        fmt::format("THE CHECKPOINT OF STEP {} WAS NOT SAVED: {}. Training goes on; the checkpoint before is "
+                    "untouched",
+                    step_, error.what()));
+    if (!reached) before_publishing();
+  }
 }
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/chat.h"
+#include "app/watch_run.h"
 #include "checkpoint/manager.h"
 #include "config/tuning_config.h"
 #include "data/tuning_set.h"
@@ -38,6 +39,7 @@ class TuneRun {
 
  private:
   void resume();
+  void steps();
   void one_step();
   TuningBatch batch_of(int64_t step) const;
   void save(const std::function<void()>& before_publishing);
@@ -49,6 +51,7 @@ class TuneRun {
   TuningSet train_;
   std::optional<TuningSet> validation_;
   int64_t total_steps_ = 0, step_ = 0, saved_step_ = 0;
+  WatchedRun watched_;
   Progress progress_;
   PhaseTimer timer_;
   std::string order_;  // data.json of every checkpoint

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace tandem {
 namespace {
@@ -37,12 +38,38 @@ void log_line(spdlog::level::level_enum level, std::string_view text) {
   print_above_live_line([&] { logger().log(level, "{}", text); });
 }
 
+struct Listening {
+  std::mutex mutex;
+  LogListener listener;
+};
+
+Listening& listening() {
+  static Listening instance;
+  return instance;
+}
+
+void tell(LogLevel level, std::string_view text) {
+  const std::lock_guard lock(listening().mutex);
+  if (listening().listener) listening().listener(level, text);
+}
+
 }  // namespace
 
 void log_debug(std::string_view text) { log_line(spdlog::level::debug, text); }
 void log_info(std::string_view text) { log_line(spdlog::level::info, text); }
-void log_warn(std::string_view text) { log_line(spdlog::level::warn, text); }
-void log_error(std::string_view text) { log_line(spdlog::level::err, text); }
+void log_warn(std::string_view text) {
+  log_line(spdlog::level::warn, text);
+  tell(LogLevel::kWarning, text);
+}
+void log_error(std::string_view text) {
+  log_line(spdlog::level::err, text);
+  tell(LogLevel::kError, text);
+}
+
+void set_log_listener(LogListener listener) {
+  const std::lock_guard lock(listening().mutex);
+  listening().listener = std::move(listener);
+}
 
 void print_line(std::string_view text) {
   print_above_live_line([&] {

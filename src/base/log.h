@@ -1,6 +1,7 @@
 // Lines for people, on stderr. Thread-safe. The level comes from TANDEM_LOG (debug, info, warn, error; default info).
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <string_view>
 
@@ -10,6 +11,12 @@ void log_debug(std::string_view text);
 void log_info(std::string_view text);
 void log_warn(std::string_view text);
 void log_error(std::string_view text);
+
+// Hears every warning and error too, whatever TANDEM_LOG says. At most one is known; null takes it away. It must not
+// log.
+enum class LogLevel { kWarning, kError };
+using LogListener = std::function<void(LogLevel level, std::string_view text)>;
+void set_log_listener(LogListener listener);
 
 // A whole line on stdout, flushed, taking turns with the log lines.
 void print_line(std::string_view text);

@@ -151,8 +151,33 @@ Checkpoint CheckpointManager::save(int64_t step, const std::function<void(const 
       fs::remove_all(made, ignored);
       throw;
     }
-    write_file_atomic(root_ / kLatestName, std::to_string(step));
+    try {
+      write_file_atomic(root_ / kLatestName, std::to_string(step));
+    } catch (const IoError& error) {  // only other programs read it
+      log_warn(error.what());
+    }
     remove_old(step);
+    return Checkpoint{step, target};
+  });
+}
+
+Checkpoint CheckpointManager::import(int64_t step, const std::function<void(const fs::path&)>& fill) {
+  return with_io_errors([&] {
+    fs::create_directories(root_);
+    remove_hidden(root_);
+    const fs::path made = hidden_folder(root_, step, "fetching"), target = folder_of(root_, step);
+    const fs::path replaced = hidden_folder(root_, step, "replaced");
+    try {
+      fs::create_directory(made);
+      fill(made);
+      verify_folder(made, step, Verify::kContent);
+      publish(made, target, replaced);
+      fs::remove_all(replaced);
+    } catch (...) {
+      std::error_code ignored;
+      fs::remove_all(made, ignored);
+      throw;
+    }
     return Checkpoint{step, target};
   });
 }
@@ -192,10 +217,15 @@ std::optional<Checkpoint> CheckpointManager::find_latest(Verify verify) const {
 }
 
 std::vector<int64_t> CheckpointManager::complete_steps() const {
+  std::vector<int64_t> steps = newest_steps();
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::vector<int64_t> CheckpointManager::newest_steps() const {
   return with_io_errors([&] {
     std::vector<int64_t> steps;
     for (const auto& saved : scan(root_).complete) steps.push_back(saved.checkpoint.step);
-    std::sort(steps.begin(), steps.end());
     return steps;
   });
 }

@@ -32,11 +32,15 @@ class CheckpointManager {
   // exception of `write`) the hidden folder is removed and earlier checkpoints are as before.
   Checkpoint save(int64_t step, const std::function<void(const std::filesystem::path& folder)>& write);
 
+  // The same for a folder whose manifest `fill` brings along (from elsewhere); IoError unless every checksum holds.
+  Checkpoint import(int64_t step, const std::function<void(const std::filesystem::path& folder)>& fill);
+
   // The complete checkpoint that was saved last; by order of saving, not by step, so that a run which went back to an
   // older step does not resume from the steps it abandoned. Broken folders are named in a warning and skipped.
   std::optional<Checkpoint> find_latest(Verify verify = Verify::kSizes) const;
 
   std::vector<int64_t> complete_steps() const;  // ascending, by sizes; silent about broken folders
+  std::vector<int64_t> newest_steps() const;    // the same, saved last first
   const std::filesystem::path& root() const { return root_; }
 
  private:

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/checksum.h"
+#include "checkpoint/sharded_io.h"
 #include "checkpoint/strict_json.h"
 
 namespace tandem {
@@ -16,8 +17,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::string_view kManifestName = "manifest.json";
-constexpr int kFormat = 1;
-constexpr int kDepth = 3;
+constexpr int kFormat = 2;  // 1: without tensors
+constexpr int kDepth = 6;
 constexpr std::string_view kAdvice = "; delete it or resume from another checkpoint";
 
 std::string hex(uint64_t value) {
@@ -34,6 +35,17 @@ uint64_t from_hex(const std::string& text) {
   return value;
 }
 
+json tensors_of(const fs::path& path) {
+  json tensors = json::array();
+  for (const TensorSlice& slice : slices_of(SafetensorsFile(path)))
+    tensors.push_back({{"name", slice.name},
+                       {"dtype", dtype_name(slice.dtype)},
+                       {"global_shape", slice.global_shape},
+                       {"start", slice.start},
+                       {"shape", slice.shape}});
+  return tensors;
+}
+
 bool stays_inside(const fs::path& path) {
   return !path.empty() && path.is_relative() && std::find(path.begin(), path.end(), "..") == path.end();
 }
@@ -47,7 +59,8 @@ Manifest read_manifest(const fs::path& folder) {
   const json root = parse_strict_json(read_file(path), kDepth, path);
   Manifest manifest;
   try {
-    if (root.at("format").get<int>() != kFormat) throw IoError(path.string() + " is of another version of Tandem");
+    const int format = root.at("format").get<int>();
+    if (format < 1 || format > kFormat) throw IoError(path.string() + " is of another version of Tandem");
     manifest.step = root.at("step").get<int64_t>();
     manifest.sequence = root.at("sequence").get<int64_t>();
     for (const auto& file : root.at("files")) {
@@ -91,6 +104,7 @@ void seal_folder(const fs::path& folder, int64_t step, int64_t sequence) {
     files.push_back({{"path", path.lexically_relative(folder).generic_string()},
                      {"size", static_cast<uint64_t>(fs::file_size(path))},
                      {"xxh64", hex(xxh64_file(path))}});
+    if (path.extension() == ".safetensors") files.back()["tensors"] = tensors_of(path);
   }
   const json root{{"format", kFormat}, {"step", step}, {"sequence", sequence}, {"files", std::move(files)}};
   write_file_atomic(folder / kManifestName, root.dump(1) + "\n");

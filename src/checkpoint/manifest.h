@@ -1,5 +1,5 @@
-// manifest.json of a checkpoint folder: the list of its files with sizes and checksums. Written last, so that its
-// presence means that everything before it was written.
+// manifest.json of a checkpoint folder: the list of its files with sizes and checksums, and of each tensor in them with
+// type, shape and place in the whole. Written last, so that its presence means that everything before it was written.
 #pragma once
 
 #include <cstdint>

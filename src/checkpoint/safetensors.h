@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "checkpoint/write_pace.h"
 
 namespace tandem {
 
@@ -100,9 +101,9 @@ using FetchBytes = std::function<std::span<const std::byte>(const TensorSpec&)>;
 
 // Writes under a temporary name, fsyncs and renames; on failure (a full disk included) nothing is left behind. The
 // file is byte for byte what the Python package writes for the same tensors. Metadata defaults to what transformers
-// expects: {"format": "pt"}.
+// expects: {"format": "pt"}. `pace` may be null.
 void write_safetensors(const std::filesystem::path& path, std::vector<TensorSpec> tensors, const FetchBytes& fetch,
-                       const Metadata& metadata = {{"format", "pt"}});
+                       const Metadata& metadata = {{"format", "pt"}}, WritePace* pace = nullptr);
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                        const Metadata& metadata = {{"format", "pt"}});
 
@@ -110,7 +111,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
 // Tensors are put into shards by ascending name. The folder is made when absent.
 inline constexpr size_t kDefaultShardBytes = 5'000'000'000;
 void write_weight_folder(const std::filesystem::path& folder, std::vector<TensorSpec> tensors, const FetchBytes& fetch,
-                         size_t max_shard_bytes = kDefaultShardBytes);
+                         size_t max_shard_bytes = kDefaultShardBytes, WritePace* pace = nullptr);
 void write_weight_folder(const std::filesystem::path& folder, std::span<const TensorView> tensors,
                          size_t max_shard_bytes = kDefaultShardBytes);
 

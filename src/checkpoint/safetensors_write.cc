@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 // A file under a temporary name that becomes `path` on publish() and disappears when that is not reached.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const fs::path& path) : path_(path), temporary_(path) {
+  TemporaryFile(const fs::path& path, WritePace* pace) : path_(path), temporary_(path), pace_(pace) {
     temporary_ += ".tmp." + std::to_string(::getpid());
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd_ < 0) fail("create");
@@ -32,9 +32,13 @@ class TemporaryFile {
 
   void append(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+      const size_t piece = std::min(bytes.size(), kPieceBytes);
+      if (pace_ != nullptr) pace_->before_writing(piece);
+      const ssize_t n = ::write(fd_, bytes.data(), piece);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) fail("write");
+      // Under a bound the disk starts at once, so that nothing piles up until the fsync.
+      if (pace_ != nullptr && pace_->bounded()) ::sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
       bytes = bytes.subspan(static_cast<size_t>(n));
     }
   }
@@ -51,7 +55,10 @@ class TemporaryFile {
     throw IoError(std::string("cannot ") + verb + " " + path_.string() + ": " + std::strerror(errno));
   }
 
+  static constexpr size_t kPieceBytes = 4 << 20;
+
   fs::path path_, temporary_;
+  WritePace* pace_;
   int fd_ = -1;
   bool published_ = false;
 };
@@ -128,12 +135,12 @@ std::string shard_name(size_t index, size_t count) {
 }  // namespace
 
 void write_safetensors(const fs::path& path, std::vector<TensorSpec> tensors, const FetchBytes& fetch,
-                       const Metadata& metadata) {
+                       const Metadata& metadata, WritePace* pace) {
   check_names(tensors);
   sort_for_file(tensors);
   const std::string header = header_of(tensors, metadata);
   const uint64_t length = header.size();
-  TemporaryFile file(path);
+  TemporaryFile file(path, pace);
   file.append(std::as_bytes(std::span(&length, 1)));
   file.append(std::as_bytes(std::span(header)));
   for (const auto& tensor : tensors) {
@@ -149,7 +156,7 @@ void write_safetensors(const fs::path& path, std::span<const TensorView> tensors
 }
 
 void write_weight_folder(const fs::path& folder, std::vector<TensorSpec> tensors, const FetchBytes& fetch,
-                         size_t max_shard_bytes) {
+                         size_t max_shard_bytes, WritePace* pace) {
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) throw IoError("cannot make folder " + folder.string() + ": " + failed.message());
@@ -158,7 +165,7 @@ void write_weight_folder(const fs::path& folder, std::vector<TensorSpec> tensors
   const auto single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
   // What an earlier save of the other kind left would be preferred by some readers, so it goes once the new is there.
   if (shards.size() == 1) {
-    write_safetensors(single, std::move(shards[0]), fetch);
+    write_safetensors(single, std::move(shards[0]), fetch, {{"format", "pt"}}, pace);
     fs::remove(index, failed);
     return;
   }
@@ -170,7 +177,7 @@ void write_weight_folder(const fs::path& folder, std::vector<TensorSpec> tensors
       root["weight_map"][tensor.name] = name;
       total += tensor.num_bytes();
     }
-    write_safetensors(folder / name, std::move(shards[i]), fetch);
+    write_safetensors(folder / name, std::move(shards[i]), fetch, {{"format", "pt"}}, pace);
   }
   root["metadata"]["total_size"] = total;
   write_file_atomic(index, root.dump(2) + "\n");

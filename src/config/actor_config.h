@@ -11,6 +11,13 @@ namespace tandem {
 struct PolicyModelConfig {
   std::string path;
   bool enable_gradient_checkpointing = true;
+  int64_t lora_rank = 0;
+  int64_t lora_alpha = 16;
+  std::vector<std::string> target_modules = {"all-linear"};
+  std::vector<std::string> exclude_modules;
+  std::optional<std::string> lora_adapter_path;
+
+  bool uses_lora() const { return lora_rank > 0 || lora_adapter_path; }
 
   template <class V>
   void fields(V&& v) {
@@ -18,6 +25,15 @@ struct PolicyModelConfig {
       "folder of the model in Hugging Face layout (config.json, *.safetensors, tokenizer.json); required");
     v("enable_gradient_checkpointing", enable_gradient_checkpointing,
       "recompute each block in the backward pass: less memory, about a third more compute");
+    v("lora_rank", lora_rank,
+      "train adapters of this rank and leave the model as it is (docs/lora.md); 0: train it all");
+    v("lora_alpha", lora_alpha, "lora: an adapter's output is scaled by lora_alpha / lora_rank");
+    v("target_modules", target_modules,
+      "lora: projections that get an adapter, of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; "
+      "all-linear: all of them");
+    v("exclude_modules", exclude_modules, "lora: projections that are left out");
+    v("lora_adapter_path", lora_adapter_path,
+      "lora: folder of an adapter (PEFT's layout) to start from; its own rank, alpha and projections hold");
   }
 };
 
@@ -78,7 +94,8 @@ struct CheckpointConfig {
   template <class V>
   void fields(V&& v) {
     v("save_contents", save_contents,
-      "what a checkpoint holds; hf_model adds the weights in Hugging Face layout; resuming exactly needs the other "
+      "what a checkpoint holds; hf_model adds the weights in Hugging Face layout (with lora those of the merged "
+      "model); resuming exactly needs the other "
       "three",
       {"model", "optimizer", "extra", "hf_model"});
     v("load_contents", load_contents, "what is restored on resume", {"model", "optimizer", "extra", "hf_model"});
@@ -132,7 +149,8 @@ struct ActorConfig {
     v("loss_scale_factor", loss_scale_factor,
       "divisor of seq-mean-token-sum-norm; null: the longest response allowed, in tokens");
     v("entropy_coeff", entropy_coeff, "weight of the entropy bonus; 0 computes none");
-    v("use_kl_loss", use_kl_loss, "add a KL term against the starting model to the loss (keeps a second model)");
+    v("use_kl_loss", use_kl_loss,
+      "add a KL term against the starting model to the loss (keeps a second model; with lora the one there is)");
     v("kl_loss_coef", kl_loss_coef, "weight of that term");
     v("kl_loss_type", kl_loss_type, "estimator of that term; a final + takes its gradient from k2",
       {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"});

@@ -74,6 +74,13 @@ class ConfigChecker {
 };
 
 template <class AnyConfig>
+void check_lora(ConfigChecker<AnyConfig>& check, const PolicyModelConfig& model, const std::string& at) {
+  check.between(model.lora_rank, 0, 65536, at + "lora_rank");
+  check.between(model.lora_alpha, 1, kMaxCount, at + "lora_alpha");
+  check.path_if_set(model.lora_adapter_path, at + "lora_adapter_path");
+}
+
+template <class AnyConfig>
 void check_optim(ConfigChecker<AnyConfig>& check, const OptimConfig& optim, const std::string& at) {
   check.at_least(optim.lr, 0, at + "lr");
   check.require(optim.betas.size() == 2 && std::ranges::all_of(optim.betas, [](double b) { return b >= 0 && b < 1; }),
@@ -85,6 +92,14 @@ void check_optim(ConfigChecker<AnyConfig>& check, const OptimConfig& optim, cons
   check.share(optim.lr_warmup_steps_ratio, at + "lr_warmup_steps_ratio");
   check.share(optim.min_lr_ratio, at + "min_lr_ratio");
   check.at_least(optim.num_cycles, 0, at + "num_cycles");
+}
+
+template <class AnyConfig>
+void check_outlooks(ConfigChecker<AnyConfig>& check, const RunConfig& trainer) {
+  check.between(trainer.dashboard.port, 0, 65535, "trainer.dashboard.port");
+  check.named(trainer.dashboard.host, "trainer.dashboard.host");
+  check.require(std::ranges::all_of(trainer.profile.steps, [](int64_t step) { return step >= 1; }),
+                "trainer.profile.steps", "counts steps from 1");
 }
 
 }  // namespace tandem

@@ -92,6 +92,7 @@ class Loader {
 
   void assign_given(const Field& field, const Value& value) {
     Value full = filled(field.key, value);
+    if (field.key == "trainer.profile.steps" && full.kind == Value::Kind::kNull) return;  // verl's word for none
     if (field.key == "trainer.logger") std::ranges::move(drop_foreign_trackers(full), std::back_inserter(out_.notes));
     assign(field, full);
   }

@@ -25,7 +25,8 @@ constexpr AcceptedKey kAccepted[] = {
     {"hydra.*", "there is no Hydra: runs go to trainer.default_local_dir"},
     {"engine", "there is one engine"},
     {"engine.*", kOneDevice},
-    {"profiler.*", "timing is always on: see timing_s/*"},
+    {"profiler.*", "timing is always on: see timing_s/*; trainer.profile.steps names the steps to trace"},
+    {"global_profiler.*", "timing is always on: see timing_s/*; trainer.profile.steps names the steps to trace"},
     {"use_remove_padding", kPacked},
     {"ulysses_sequence_parallel_size", kOneDevice},
     {"data.pad_mode", kPacked},
@@ -42,8 +43,7 @@ constexpr AcceptedKey kAccepted[] = {
     {"model.use_shm", "files are mapped into memory as they are"},
     {"model.strategy", kOneDevice},
     {"model.fsdp_config.*", kOneDevice},
-    {"model.lora_alpha", "all weights are trained"},
-    {"model.target_modules", "all weights are trained"},
+    {"model.lora.*", "model.lora_rank and its kin are read"},
     {"optim.total_training_steps", "taken from trainer.*"},
     {"optim.optimizer", "the optimizer is AdamW"},
     {"optim.optimizer_impl", "AdamW is Tandem's own"},
@@ -63,6 +63,7 @@ constexpr OldName kOldNames[] = {
     {"optim.warmup_steps_ratio", "optim.lr_warmup_steps_ratio"},
     {"optim.lr_scheduler", "optim.lr_scheduler_type"},
     {"trainer.max_actor_ckpt_to_keep", "trainer.max_ckpt_to_keep"},
+    {"global_profiler.steps", "trainer.profile.steps"},
 };
 
 class TuningLoader {
@@ -95,11 +96,8 @@ class TuningLoader {
     if (fields_.is_section(key) && value.is_empty()) return;
     for (const OldName& name : kOldNames)
       if (name.old_key == key) return;
-    if (key == "model.lora_rank" || key == "model.lora.rank") {
-      if (as_number(value.text).value_or(0) > 0)
-        fail_at(value, key + "=" + to_text(value) + " is refused: all weights are trained; set it to 0");
-      return;
-    }
+    if (key == "model.lora.rank" && as_number(value.text).value_or(0) > 0)
+      fail_at(value, key + "=" + to_text(value) + " is refused: use model.lora_rank");
     for (const AcceptedKey& row : kAccepted) {
       if (!matches(row.pattern, key)) continue;
       log_info(fmt::format("{}={} has no effect: {}", key, to_text(value), row.reason));
@@ -155,6 +153,7 @@ void validate(const TuningConfig& config, Purpose purpose) {
   check.between(data.num_workers, 0, 1024, "data.num_workers");
   check.limit_or_none(data.train_max_samples, "data.train_max_samples");
   check.limit_or_none(data.val_max_samples, "data.val_max_samples");
+  check_lora(check, config.model, "model.");
   check_optim(check, config.optim, "optim.");
   const TuningTrainerConfig& trainer = config.trainer;
   check.between(trainer.total_epochs, 1, kMaxCount, "trainer.total_epochs");
@@ -167,6 +166,7 @@ void validate(const TuningConfig& config, Purpose purpose) {
   check.require(trainer.nnodes == 1, "trainer.nnodes", "one machine is supported so far: set it to 1");
   check.require(trainer.n_gpus_per_node == 1, "trainer.n_gpus_per_node", "one device is supported so far: set it to 1");
   check.between(trainer.num_threads, 0, 1024, "trainer.num_threads");
+  check_outlooks(check, trainer);
   check.require(trainer.seed >= 0, "trainer.seed", "must be 0 or more");
   if (check.problem()) throw ConfigError(check.problem()->text);
 }

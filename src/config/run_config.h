@@ -8,6 +8,26 @@
 
 namespace tandem {
 
+struct DashboardConfig {
+  std::optional<int64_t> port;
+  std::string host = "127.0.0.1";
+
+  template <class V>
+  void fields(V&& v) {
+    v("port", port, "the run serves its own dashboard there; 0: any free port; null: no dashboard");
+    v("host", host, "address to listen on; 0.0.0.0: everyone who reaches this machine may look");
+  }
+};
+
+struct ProfileConfig {
+  std::vector<int64_t> steps;
+
+  template <class V>
+  void fields(V&& v) {
+    v("steps", steps, "steps of which trace_step_N.json is written, for the dashboard or ui.perfetto.dev");
+  }
+};
+
 struct RunConfig {
   int64_t total_epochs = 1;
   std::optional<int64_t> total_training_steps;
@@ -24,6 +44,8 @@ struct RunConfig {
   std::string device = "auto";
   int64_t num_threads = 0;
   int64_t seed = 42;
+  DashboardConfig dashboard;
+  ProfileConfig profile;
 
   // save_freq and test_freq are described by each kind of run, which differ at -1.
   template <class V>
@@ -34,8 +56,9 @@ struct RunConfig {
     v("project_name", project_name, "name of the project in trackers");
     v("experiment_name", experiment_name, "name of the run");
     v("default_local_dir", default_local_dir, "folder of the run's checkpoints");
-    v("logger", logger, "where metrics go: the terminal, metrics.jsonl, TensorBoard files",
-      {"console", "file", "tensorboard"});
+    v("logger", logger,
+      "where metrics go: the terminal, metrics.jsonl, TensorBoard files, services by their Python packages",
+      {"console", "file", "tensorboard", "wandb", "mlflow", "swanlab", "trackio"});
     v("resume_mode", resume_mode,
       "auto: from the newest checkpoint in default_local_dir, if any; disable: from the start; resume_path: from "
       "resume_from_path",
@@ -46,6 +69,8 @@ struct RunConfig {
     v("device", device, "auto: a GPU if there is one", {"auto", "cpu", "cuda"});
     v("num_threads", num_threads, "threads of the computation on CPU; 0: one a core");
     v("seed", seed, "seed of everything that has no seed of its own");
+    v("dashboard", dashboard, "a page that shows the run while it runs");
+    v("profile", profile, "traces of single steps");
   }
 };
 

@@ -1,6 +1,7 @@
 // trainer.*: how long to train, what to save and show, and on which device.
 #pragma once
 
+#include "config/durability_config.h"
 #include "config/run_config.h"
 
 namespace tandem {
@@ -13,6 +14,9 @@ struct TrainerConfig : RunConfig {
   int64_t log_val_generations = 0;
   std::optional<std::string> rollout_data_dir;
   std::optional<std::string> validation_data_dir;
+  std::string nonfinite_update = "stop";
+  JournalConfig journal;
+  TrainerCheckpointConfig checkpoint;
 
   TrainerConfig() {
     total_epochs = 30;
@@ -31,6 +35,12 @@ struct TrainerConfig : RunConfig {
     v("log_val_generations", log_val_generations, "validation responses shown each time");
     v("rollout_data_dir", rollout_data_dir, "folder for each step's samples as JSON lines; null: not written");
     v("validation_data_dir", validation_data_dir, "the same for validation");
+    v("nonfinite_update", nonfinite_update,
+      "what to do when a loss or gradient is not finite: end the run, or leave that update out; the mini-batch is "
+      "written to <run folder>/dumps in either case, for tandem replay",
+      {"stop", "skip"});
+    v("journal", journal, "finished samples on disk");
+    v("checkpoint", checkpoint, "how and how often the state is saved");
   }
 };
 

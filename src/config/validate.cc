@@ -77,6 +77,7 @@ void check_actor(Checker& check, const Config& config) {
   check.require(std::isfinite(actor.entropy_coeff), at + "entropy_coeff", "must be a finite number");
   check.at_least(actor.kl_loss_coef, 0, at + "kl_loss_coef");
   check_policy_loss(check, actor);
+  check_lora(check, config.actor_rollout_ref.model, "actor_rollout_ref.model.");
   check_optim(check, actor.optim, at + "optim.");
 }
 
@@ -252,10 +253,19 @@ void check_trainer(Checker& check, const Config& config) {
     check.path_if_set(*value, key);
   check.require(!trainer.val_only || !config.data.val_files.empty(), "data.val_files",
                 "trainer.val_only=true needs validation rows: name a file");
+  check.require(std::isfinite(trainer.journal.max_gb) && trainer.journal.max_gb > 0, "trainer.journal.max_gb",
+                "must be above 0; trainer.journal.enable=false writes none");
+  const TrainerCheckpointConfig& checkpoint = trainer.checkpoint;
+  check.at_least(checkpoint.max_write_mb_per_s, 0, "trainer.checkpoint.max_write_mb_per_s");
+  check.between(checkpoint.memory_freq, 0, kMaxCount, "trainer.checkpoint.memory_freq");
+  check.between(checkpoint.local_freq, 0, kMaxCount, "trainer.checkpoint.local_freq");
+  check.between(checkpoint.remote_freq, 0, kMaxCount, "trainer.checkpoint.remote_freq");
+  check.path_if_set(checkpoint.remote_path, "trainer.checkpoint.remote_path");
   check.between(trainer.log_val_generations, 0, kMaxCount, "trainer.log_val_generations");
   check.between(trainer.nnodes, 1, 100'000, "trainer.nnodes");
   check.between(trainer.n_gpus_per_node, 1, 1024, "trainer.n_gpus_per_node");
   check.between(trainer.num_threads, 0, 4096, "trainer.num_threads");
+  check_outlooks(check, trainer);
   check.between(config.numerics.virtual_tp, 1, 1024, "numerics.virtual_tp");
 }
 

@@ -38,7 +38,8 @@ constexpr std::string_view kNoRay = "one process on this machine: no Ray";
 constexpr std::string_view kCriticFollows =
     "algorithm.adv_estimator decides: gae trains a critic, the others have none";
 constexpr std::string_view kNoMultiTurn = "multi-turn sampling is off";
-constexpr std::string_view kNoProfiler = "timing is always on: see timing_s/* and the trace";
+constexpr std::string_view kNoProfiler =
+    "timing is always on: see timing_s/*; trainer.profile.steps names the steps to trace";
 constexpr std::string_view kOwnServer = "a reward model runs in this process, or in a server that is set up there";
 constexpr std::string_view kOwnKernels = "the kernels are Tandem's own, compiled ahead";
 constexpr std::string_view kTextOnly = "prompts are text";
@@ -79,10 +80,7 @@ constexpr AcceptedKey kAccepted[] = {
     {"actor_rollout_ref.model.fused_kernel_options.*", kOwnKernels},
     {"actor_rollout_ref.model.use_liger", kOwnKernels},
     {"actor_rollout_ref.model.trust_remote_code", kNoCode},
-    {"actor_rollout_ref.model.lora_alpha", "all weights are trained"},
-    {"actor_rollout_ref.model.target_modules", "all weights are trained"},
-    {"actor_rollout_ref.model.exclude_modules", "all weights are trained"},
-    {"actor_rollout_ref.model.lora.*", "all weights are trained"},
+    {"actor_rollout_ref.model.lora.*", "actor_rollout_ref.model.lora_rank and its kin are read"},
     {"actor_rollout_ref.model.tiled_mlp.*", kOwnKernels},
 
     {"actor_rollout_ref.actor.strategy", kOneDevice},
@@ -105,7 +103,7 @@ constexpr AcceptedKey kAccepted[] = {
     {"actor_rollout_ref.actor.optim.optimizer_impl", "AdamW is Tandem's own"},
     {"actor_rollout_ref.actor.optim.override_optimizer_config", "AdamW is set by lr, betas and weight_decay"},
     {"actor_rollout_ref.actor.optim.zero_indexed_step", "the first step uses the first rate of the schedule"},
-    {"actor_rollout_ref.actor.checkpoint.async_save", "a step counts as saved when it is on disk"},
+    {"actor_rollout_ref.actor.checkpoint.async_save", "trainer.checkpoint.async_save decides, for all roles"},
     {"actor_rollout_ref.actor.checkpoint.mbridge_config.*", kOneDevice},
 
     {"actor_rollout_ref.rollout.name", kOneEngine},
@@ -165,14 +163,14 @@ constexpr AcceptedKey kAccepted[] = {
     {"critic.model.tokenizer_path", "the critic reads the policy's tokens"},
     {"critic.model.trust_remote_code", kNoCode},
     {"critic.model.tiled_mlp.*", kOwnKernels},
-    {"critic.model.lora_alpha", "all weights are trained"},
-    {"critic.model.target_modules", "all weights are trained"},
-    {"critic.model.exclude_modules", "all weights are trained"},
+    {"critic.model.lora_alpha", "all its weights are trained"},
+    {"critic.model.target_modules", "all its weights are trained"},
+    {"critic.model.exclude_modules", "all its weights are trained"},
     {"critic.optim.total_training_steps", "taken from trainer.*"},
     {"critic.optim.optimizer_impl", "AdamW is Tandem's own"},
     {"critic.optim.override_optimizer_config", "AdamW is set by lr, betas and weight_decay"},
     {"critic.optim.zero_indexed_step", "the first step uses the first rate of the schedule"},
-    {"critic.checkpoint.async_save", "a step counts as saved when it is on disk"},
+    {"critic.checkpoint.async_save", "trainer.checkpoint.async_save decides, for all roles"},
     {"critic.checkpoint.mbridge_config.*", kOneDevice},
 
     {"reward.reward_manager.module.*", "only source=importlib reads it"},
@@ -265,19 +263,15 @@ constexpr RefusedKey kRefused[] = {
      "one device so far: use ulysses_sequence_parallel_size=1", kOneDevice},
     {"critic.megatron.*_parallel_size", above_one, "> 1", "one device so far: leave the parallel sizes at 1",
      kOneDevice},
-    {"critic.model.lora_rank", above_zero, "> 0", "LoRA is not there yet: leave it out to train all weights",
-     "all weights are trained"},
+    {"critic.model.lora_rank", above_zero, "> 0", "a critic trains all its weights: leave it out",
+     "all its weights are trained"},
     {"critic.model.override_config.*", not_empty, "any", "change the model's config.json instead",
      "config.json holds as it is"},
     {"critic.model.external_lib", not_empty, "any", "Python code cannot be loaded: leave it out", kNoCode},
     {"critic.model.enable_activation_offload", is_true, "true",
      "not there yet: use enable_gradient_checkpointing=true and smaller micro-batches", "off, as here"},
-    {"actor_rollout_ref.model.lora_rank", above_zero, "> 0", "LoRA is not there yet: leave it out to train all weights",
-     "all weights are trained"},
-    {"actor_rollout_ref.model.lora.rank", above_zero, "> 0", "LoRA is not there yet: leave it out to train all weights",
-     "all weights are trained"},
-    {"actor_rollout_ref.model.lora_adapter_path", not_empty, "a path",
-     "LoRA is not there yet: merge the adapter into the model first", "all weights are trained"},
+    {"actor_rollout_ref.model.lora.rank", above_zero, "> 0", "use actor_rollout_ref.model.lora_rank",
+     "actor_rollout_ref.model.lora_rank and its kin are read"},
     {"actor_rollout_ref.model.custom_chat_template", not_empty, "any",
      "put the template into the model's tokenizer_config.json or chat_template.jinja", "the model's own is used"},
     {"actor_rollout_ref.model.override_config.*", not_empty, "any", "change the model's config.json instead",
@@ -316,6 +310,8 @@ constexpr RenamedKey kRenamed[] = {
     {"critic.checkpoint.contents", "critic.checkpoint.save_contents"},
     {"actor_rollout_ref.actor.optim.warmup_style", "actor_rollout_ref.actor.optim.lr_scheduler_type"},
     {"actor_rollout_ref.actor.checkpoint.contents", "actor_rollout_ref.actor.checkpoint.save_contents"},
+    {"global_profiler.steps", "trainer.profile.steps"},
+    {"trainer.profile_steps", "trainer.profile.steps"},
     {"numerics", "numerics.mode"},
 };
 
@@ -338,8 +334,7 @@ constexpr ChangedDefault kChanged[] = {
      "what a run writes is in one folder"},
 };
 
-constexpr std::string_view kTrackers[] = {"wandb",   "swanlab", "mlflow",    "vemlp_wandb",
-                                          "clearml", "trackio", "rl_insight"};
+constexpr std::string_view kTrackers[] = {"vemlp_wandb", "clearml", "rl_insight"};
 
 }  // namespace
 

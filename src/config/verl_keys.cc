@@ -118,8 +118,10 @@ std::vector<std::string> drop_foreign_trackers(Value& loggers) {
   std::vector<std::string> notes;
   std::erase_if(loggers.items, [&](const Value& item) {
     if (std::ranges::find(foreign_trackers(), item.text) == foreign_trackers().end()) return false;
-    notes.push_back(fmt::format(
-        "trainer.logger: {} has no effect: metrics can go to console, file (JSON lines) and tensorboard", item.text));
+    notes.push_back(
+        fmt::format("trainer.logger: {} has no effect: metrics can go to console, file (JSON lines), tensorboard, "
+                    "wandb, mlflow, swanlab and trackio",
+                    item.text));
     return true;
   });
   return notes;

@@ -21,7 +21,7 @@ RolloutBatch Critic::compute_values(const RolloutBatch& batch) {
 }
 
 Metrics Critic::update_values(const RolloutBatch& batch) {
-  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer);
+  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->weights(), options_.optimizer);
   std::vector<TrainingSample> samples;
   for (const Sample& sample : batch) samples.push_back(training_sample(*store_, sample));
   const ValueStats stats = ValueTrainer(*decoder_, *optimizer_, options_.trainer).update(samples, options_.on_tokens);
@@ -31,12 +31,26 @@ Metrics Critic::update_values(const RolloutBatch& batch) {
   metrics.set("critic/vpred_mean", stats.mean_value);
   metrics.set("critic/grad_norm", stats.grad_norm);
   metrics.set("critic/lr", stats.lr);
+  if (stats.num_skipped_updates > 0)
+    metrics.set("critic/skipped_updates", static_cast<double>(stats.num_skipped_updates));
   return metrics;
 }
 
 void Critic::save(const std::filesystem::path& folder) const {
   const auto updates = static_cast<uint64_t>(optimizer_ ? optimizer_->num_steps() : 0);
   save_model_state(folder / "critic", options_.model_path, *decoder_, optimizer_.get(), updates, options_.save);
+}
+
+void Critic::copy_state(ModelStateCopy& into) const {
+  copy_model_state(*decoder_, optimizer_.get(), static_cast<uint64_t>(optimizer_ ? optimizer_->num_steps() : 0), into);
+}
+
+void Critic::restore(const ModelStateCopy& copy) {
+  restore_model_state(copy, *decoder_, options_.optimizer, optimizer_);
+}
+
+void Critic::save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const {
+  save_model_copy(folder / "critic", options_.model_path, decoder_->config(), copy, options_.save, pace);
 }
 
 void Critic::load(const std::filesystem::path& folder) {

@@ -35,7 +35,12 @@ class Critic {
   void save(const std::filesystem::path& folder) const;
   void load(const std::filesystem::path& folder);
 
+  void copy_state(ModelStateCopy& into) const;  // as the engine's
+  void restore(const ModelStateCopy& copy);
+  void save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const;
+
   Decoder& decoder() { return *decoder_; }
+  const Decoder& decoder() const { return *decoder_; }
 
  private:
   CriticOptions options_;

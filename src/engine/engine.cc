@@ -22,6 +22,13 @@ void check_gpu_shapes(const ModelConfig& c) {
           "vocab_size must be a multiple of 4 up to 262144");
 }
 
+void check_gpu_adapters(const DecoderWeights& weights) {
+  const int64_t rank = first_adapter(weights)->a_RE.size(0);
+  if (rank % 8 != 0)
+    throw ConfigError("lora_rank=" + std::to_string(rank) +
+                      ": the GPU's products take multiples of 8; use one, or trainer.device=cpu");
+}
+
 // What the requests can use at most: every prompt once, every response in full.
 int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples, const SamplingParams& sampling) {
   int64_t blocks = 0;
@@ -45,30 +52,35 @@ void check_model(const ModelConfig& config, const std::filesystem::path& folder,
         "reward-model data.max_length");
 }
 
-DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool trained) {
+DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool training) {
   if (device.is_cpu()) return weights;
   std::shared_ptr<DecoderWeights> exact;
-  if (trained) exact = std::make_shared<DecoderWeights>(converted(weights, at::device(device).dtype(at::kFloat)));
-  weights = converted(trained ? *exact : weights, at::device(device).dtype(at::kBFloat16));
+  if (training)
+    exact = std::make_shared<DecoderWeights>(converted(trained(weights), at::device(device).dtype(at::kFloat)));
+  weights = converted(weights, at::device(device).dtype(at::kBFloat16));
   weights.masters = std::move(exact);
   return weights;
 }
 
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device,
-                                      bool trained) {
+                                      bool training, const LoraOptions& lora) {
   ModelConfig config = load_model_config(folder);
   check_model(config, folder, max_model_len, device);
   const WeightFolder files(folder);
   check_tensors(config, files);  // before memory is asked for
   DecoderWeights weights = empty_weights(config);
   load_weights(files, config, weights);
-  return std::make_unique<Decoder>(std::move(config), placed_weights(std::move(weights), device, trained),
+  if (lora.enabled()) {
+    attach_adapters(weights, make_adapters(config, lora));
+    if (!device.is_cpu()) check_gpu_adapters(weights);
+  }
+  return std::make_unique<Decoder>(std::move(config), placed_weights(std::move(weights), device, training),
                                    max_model_len);
 }
 
 Engine::Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)
-    : Engine(options, load_decoder(options.model_path, options.max_model_len, options.device, true), tokenizer,
-             std::move(store)) {}
+    : Engine(options, load_decoder(options.model_path, options.max_model_len, options.device, true, options.lora),
+             tokenizer, std::move(store)) {}
 
 Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const Tokenizer* tokenizer,
                std::shared_ptr<TrajectoryStore> store)
@@ -76,9 +88,10 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
   validate(options_.sampling);
   validate(options_.validation_sampling);
   if (options_.gpu_memory_utilization > 0 && decoder_->on_device()) {
+    const ParameterCounts counts = count_parameters(decoder_->weights());
     const MemoryPlan plan =
-        plan_memory(num_parameters(decoder_->config()), kernels::device_memory(decoder_->weights().embed_VE).total,
-                    options_.gpu_memory_utilization, kWorkspaceBytes, options_.frozen_parameters);
+        plan_memory(counts.trained, kernels::device_memory(decoder_->weights().embed_VE).total,
+                    options_.gpu_memory_utilization, kWorkspaceBytes, counts.frozen + options_.frozen_parameters);
     options_.kv_cache_bytes = plan.kv_cache_bytes;
     options_.trainer.activation_bytes = plan.activation_bytes;
   }
@@ -87,12 +100,12 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
 }
 
 RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
-  return generate_with(prompts, options_.sampling, options_.num_samples);
+  return generate_with(prompts, options_.sampling, options_.num_samples, &options_.drawn);
 }
 
 RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) {
   const GeneratorStats kept = generation_;  // a step's count leaves validation out
-  RolloutBatch batch = generate_with(prompts, options_.validation_sampling, options_.num_validation_samples);
+  RolloutBatch batch = generate_with(prompts, options_.validation_sampling, options_.num_validation_samples, nullptr);
   generation_ = kept;
   return batch;
 }
@@ -100,14 +113,15 @@ RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) 
 RolloutBatch Engine::generate_greedy(const std::vector<PromptPtr>& prompts) {
   SamplingParams greedy = options_.sampling;
   greedy.temperature = 0;
-  return generate_with(prompts, greedy, 1);
+  return generate_with(prompts, greedy, 1, &options_.drawn, true);
 }
 
 RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                                   int64_t num_samples) {
+                                   int64_t num_samples, const DrawnSamples* drawn, bool greedy) {
   GeneratorOptions options;
   options.scheduler = options_.scheduler;
   options.prefix_caching = options_.prefix_caching;
+  options.on_pass = options_.on_pass;
   options.max_model_len = options_.max_model_len;
   options.num_drawable = decoder_->config().vocab_size;
   if (tokenizer_ != nullptr) options.num_drawable = std::min<int64_t>(options.num_drawable, tokenizer_->vocab_size());
@@ -118,16 +132,34 @@ RolloutBatch Engine::generate_with(const std::vector<PromptPtr>& prompts, const 
   std::unordered_map<const Prompt*, size_t> place;
   for (size_t i = 0; i < prompts.size(); ++i) place.emplace(prompts[i].get(), i);
   check(place.size() == prompts.size(), "a prompt stands in the batch twice");
-  Generator generator(*decoder_, options, tokenizer_, [&](TrajectoryPtr trajectory, const std::string&) {
+  const auto keep = [&](TrajectoryPtr trajectory) {
     if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
     if (options_.on_finished) options_.on_finished(trajectory);
     const size_t i = place.at(trajectory->prompt.get()) * static_cast<size_t>(num_samples) + trajectory->sample_index;
     finished[i] = std::move(trajectory);
+  };
+  Generator generator(*decoder_, options, tokenizer_, [&](TrajectoryPtr trajectory, const std::string&) {
+    if (drawn != nullptr && drawn->record) drawn->record(greedy, trajectory);
+    keep(std::move(trajectory));
   });
-  for (const PromptPtr& prompt : prompts)
+  for (const PromptPtr& prompt : prompts) {
+    std::vector<uint32_t> missing;
+    for (uint32_t i = 0; i < static_cast<uint32_t>(num_samples); ++i) {
+      TrajectoryPtr known;
+      if (drawn != nullptr && drawn->recall) known = drawn->recall(greedy, prompt, i, policy_version_);
+      if (known) {
+        keep(std::move(known));
+      } else {
+        missing.push_back(i);
+      }
+    }
+    if (missing.empty()) continue;
+    const auto count = static_cast<uint32_t>(missing.size());
     generator.add(std::make_shared<GenerationRequest>(
-        GenerationRequest{prompt, sampling, static_cast<uint32_t>(num_samples), policy_version_, {}}));
-  generator.run();
+        GenerationRequest{prompt, sampling, count, policy_version_, {}, std::move(missing)}));
+  }
+  while (generator.step())
+    if (options_.between_passes) options_.between_passes();
 
   RolloutBatch batch;
   for (size_t i = 0; i < finished.size(); ++i) {
@@ -160,7 +192,7 @@ Metrics Engine::take_generation() {
 }
 
 Metrics Engine::update_policy(const RolloutBatch& batch) {
-  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer, decoder_->device());
+  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->weights(), options_.optimizer);
   std::vector<TrainingSample> samples;
   for (const Sample& sample : batch) samples.push_back(training_sample(*store_, sample));
   TrainerOptions options = options_.trainer;
@@ -184,11 +216,26 @@ Metrics Engine::update_policy(const RolloutBatch& batch) {
   metrics.set("actor/lr", stats.lr);
   metrics.set("actor/optimizer_steps", static_cast<double>(stats.num_optimizer_steps));
   metrics.set("actor/skipped_samples", static_cast<double>(stats.num_skipped_samples));
+  if (stats.num_skipped_updates > 0)
+    metrics.set("actor/skipped_updates", static_cast<double>(stats.num_skipped_updates));
   return metrics;
 }
 
 void Engine::save(const std::filesystem::path& folder) const {
   save_model_state(folder / "actor", options_.model_path, *decoder_, optimizer_.get(), policy_version_, options_.save);
+}
+
+void Engine::copy_state(ModelStateCopy& into) const {
+  copy_model_state(*decoder_, optimizer_.get(), policy_version_, into);
+}
+
+void Engine::restore(const ModelStateCopy& copy) {
+  restore_model_state(copy, *decoder_, options_.optimizer, optimizer_);
+  policy_version_ = copy.version;
+}
+
+void Engine::save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const {
+  save_model_copy(folder / "actor", options_.model_path, decoder_->config(), copy, options_.save, pace);
 }
 
 void Engine::load(const std::filesystem::path& folder) {

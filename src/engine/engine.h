@@ -10,6 +10,7 @@
 #include "data/trajectory_store.h"
 #include "engine/model_state.h"
 #include "model/decoder.h"
+#include "model/lora.h"
 #include "observe/metrics.h"
 #include "rollout/generator.h"
 #include "train/rollout_correction.h"
@@ -17,8 +18,17 @@
 
 namespace tandem {
 
+// Samples of an interrupted run, which need not be drawn again. `greedy`: remax's baselines. Validation is not among
+// them. All may be empty.
+struct DrawnSamples {
+  std::function<TrajectoryPtr(bool greedy, const PromptPtr& prompt, uint32_t sample_index, uint64_t policy_version)>
+      recall;                                                     // null: draw it
+  std::function<void(bool greedy, const TrajectoryPtr&)> record;  // each response as soon as it is finished
+};
+
 struct EngineOptions {
   std::filesystem::path model_path;
+  LoraOptions lora;
   at::Device device = at::kCPU;
   int64_t frozen_parameters = 0;      // of other models on the same GPU, which only compute
   double gpu_memory_utilization = 0;  // share of a GPU that weights, cache and activations may take; 0: as given below
@@ -36,6 +46,9 @@ struct EngineOptions {
   std::function<void(int64_t tokens)> on_tokens;  // progress; may be empty
   // Each response as soon as it is finished, in no fixed order, so that its reward can be begun; may be empty.
   std::function<void(const TrajectoryPtr&)> on_finished;
+  std::function<void(const GeneratorPass&)> on_pass;  // each pass of the sampling; may be empty
+  DrawnSamples drawn;
+  std::function<void()> between_passes;  // of rollout; what it throws ends the rollout; may be empty
 };
 
 struct CorrectedBatch {
@@ -69,18 +82,25 @@ class Engine {
   // neighbours.
   Metrics update_policy(const RolloutBatch& batch);
 
-  // actor/huggingface (fp32 weights, config; other programs load it), actor/optim.safetensors, actor/extra_state.json.
-  // load() restores what it is told to; with everything, bit for bit.
+  // actor/huggingface (fp32 weights, config; other programs load it) or actor/lora_adapter, actor/optim.safetensors,
+  // actor/extra_state.json. load() restores what it is told to; with everything, bit for bit.
   void save(const std::filesystem::path& folder) const;
   void load(const std::filesystem::path& folder);
 
+  // The same in memory: a copy is taken between verbs, and any thread may write it to a folder while training goes on.
+  void copy_state(ModelStateCopy& into) const;
+  void restore(const ModelStateCopy& copy);
+  void save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const;
+
   Decoder& decoder() { return *decoder_; }
+  const Decoder& decoder() const { return *decoder_; }
   uint64_t policy_version() const { return policy_version_; }
   Metrics take_generation();  // of everything drawn since the last call, validation left out
 
  private:
-  RolloutBatch generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                             int64_t num_samples);
+  // `drawn`: null in validation.
+  RolloutBatch generate_with(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling, int64_t num_samples,
+                             const DrawnSamples* drawn, bool greedy = false);
 
   EngineOptions options_;
   const Tokenizer* tokenizer_;
@@ -95,13 +115,14 @@ class Engine {
 void check_model(const ModelConfig& config, const std::filesystem::path& folder, int64_t max_model_len,
                  at::Device device);
 
-// Weights in the type and place that computes: fp32 on the CPU, bf16 on a GPU, where `trained` keeps the given values
-// as masters. `device` comes from kernels::choose_device.
-DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool trained);
+// Weights in the type and place that computes: fp32 on the CPU, bf16 on a GPU, where `training` keeps the given values
+// of what is trained as masters. `device` comes from kernels::choose_device.
+DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool training);
 
-// A decoder with its weights read from a Hugging Face folder. ConfigError for a shape that the GPU's kernels do not
-// take.
+// A decoder with its weights read from a Hugging Face folder, and adapters where they are asked for. ConfigError for a
+// shape that the GPU's kernels do not take.
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len,
-                                      at::Device device = at::kCPU, bool trained = false);
+                                      at::Device device = at::kCPU, bool training = false,
+                                      const LoraOptions& lora = {});
 
 }  // namespace tandem

@@ -15,7 +15,8 @@ struct MemoryPlan {
 
 // A parameter keeps 2 bytes of compute weight and, trained, 12 of fp32 master and moments; its gradient's 4 live in
 // the update only. `workspace`: logits and scratch. ConfigError with the sum where too little is left.
-// `frozen_parameters`: of models beside it that only compute. `key`: what sets the utilization; empty: nothing does.
+// `frozen_parameters`: those that only compute, of models beside it or under its adapters. `key`: what sets the
+// utilization; empty: nothing does.
 MemoryPlan plan_memory(int64_t parameters, int64_t device_bytes, double utilization, int64_t workspace,
                        int64_t frozen_parameters = 0,
                        std::string_view key = "actor_rollout_ref.rollout.gpu_memory_utilization");

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "model/lora.h"
 
 namespace tandem {
 namespace {
@@ -18,26 +19,43 @@ namespace fs = std::filesystem;
 at::TensorOptions on_cpu() { return at::device(at::kCPU).dtype(at::kFloat); }
 
 // Optimizer state under Hugging Face's parameter names, so that it does not depend on how parameters are fused here.
-std::map<std::string, at::Tensor> moments_by_name(const ModelConfig& config, Optimizer& optimizer) {
+std::map<std::string, at::Tensor> moments_by_name(const ModelConfig& config, const DecoderWeights& exp_avg,
+                                                  const DecoderWeights& exp_avg_sq) {
   std::map<std::string, at::Tensor> all;
-  for (auto& [name, tensor] : hf_parameters(config, optimizer.first_moment())) all.emplace("exp_avg." + name, tensor);
-  for (auto& [name, tensor] : hf_parameters(config, optimizer.second_moment()))
-    all.emplace("exp_avg_sq." + name, tensor);
+  for (auto& [name, tensor] : hf_parameters(config, exp_avg)) all.emplace("exp_avg." + name, tensor);
+  for (auto& [name, tensor] : hf_parameters(config, exp_avg_sq)) all.emplace("exp_avg_sq." + name, tensor);
   return all;
 }
 
-void save_moments(const fs::path& path, const ModelConfig& config, Optimizer& optimizer) {
-  auto moments = moments_by_name(config, optimizer);
-  for (auto& [name, tensor] : moments) tensor = tensor.to(on_cpu());
+void save_moments(const fs::path& path, const ModelConfig& config, const ModelStateCopy& copy, WritePace* pace) {
+  const auto moments = moments_by_name(config, copy.exp_avg, copy.exp_avg_sq);
   std::vector<TensorSpec> specs;
   for (const auto& [name, tensor] : moments) specs.push_back({name, DType::kF32, tensor.sizes().vec()});
-  write_safetensors(path, std::move(specs),
-                    [&](const TensorSpec& spec) { return std::as_bytes(values(moments.at(spec.name))); });
+  write_safetensors(
+      path, std::move(specs), [&](const TensorSpec& spec) { return std::as_bytes(values(moments.at(spec.name))); },
+      {{"format", "pt"}}, pace);
+}
+
+bool has_moments(const ModelStateCopy& copy) { return !copy.exp_avg.layers.empty(); }
+
+// What is trained, in fp32.
+DecoderWeights exact_weights(const Decoder& decoder) {
+  const DecoderWeights& weights = decoder.weights();
+  return weights.masters ? *weights.masters : trained(weights);
+}
+
+void copy_weights(const DecoderWeights& from, DecoderWeights& to) {
+  if (to.layers.empty()) to = converted(zeros_of_trained(from), on_cpu());
+  const auto source = parameters(from), target = parameters(to);
+  for (size_t i = 0; i < target.size(); ++i) {
+    at::Tensor tensor = target[i].tensor;
+    tensor.copy_(source[i].tensor);
+  }
 }
 
 void load_moments(const fs::path& path, const ModelConfig& config, Optimizer& optimizer) {
   const SafetensorsFile file(path);
-  for (const auto& [name, tensor] : moments_by_name(config, optimizer)) {
+  for (const auto& [name, tensor] : moments_by_name(config, optimizer.first_moment(), optimizer.second_moment())) {
     const TensorView* view = file.find(name);
     if (view == nullptr || view->dtype != DType::kF32 || view->shape != tensor.sizes().vec())
       throw IoError(path.string() + ": tensor " + name +
@@ -71,29 +89,116 @@ void restore_weights(const fs::path& folder, Decoder& decoder) {
   }
 }
 
+void restore_adapters(const fs::path& folder, Decoder& decoder) {
+  if (!fs::exists(folder))
+    throw IoError(folder.string() +
+                  " is not there: the checkpoint is not of adapters; leave lora_rank out, or resume "
+                  "from another checkpoint");
+  const DecoderWeights saved = load_adapters(folder, decoder.config());
+  DecoderWeights& weights = decoder.weights();
+  const auto from = hf_parameters(decoder.config(), saved);
+  const auto master = hf_parameters(decoder.config(), trained(masters(weights)));
+  const auto to = hf_parameters(decoder.config(), trained(weights));
+  bool same = from.size() == to.size() && first_adapter(saved)->alpha == first_adapter(weights)->alpha;
+  for (size_t i = 0; same && i < to.size(); ++i)
+    same = from[i].name == to[i].name && from[i].tensor.sizes() == to[i].tensor.sizes();
+  if (!same)
+    throw IoError(folder.string() +
+                  " holds adapters of another rank, alpha or other modules than this run's; resume "
+                  "with lora_rank, lora_alpha and target_modules as they were");
+  for (size_t i = 0; i < to.size(); ++i) {
+    master[i].tensor.copy_(from[i].tensor);
+    if (!to[i].tensor.is_same(master[i].tensor)) to[i].tensor.copy_(master[i].tensor);
+  }
+}
+
+void save_whole(const fs::path& folder, const fs::path& source_model, const ModelConfig& config,
+                const DecoderWeights& weights, WritePace* pace) {
+  fs::create_directories(folder);
+  save_weights(folder, config, weights, DType::kF32, pace);
+  copy_companions(source_model, folder);
+}
+
+DecoderWeights merged(const ModelConfig& config, const DecoderWeights& adapters, const fs::path& source_model) {
+  DecoderWeights whole = empty_weights(config);
+  load_weights(WeightFolder(source_model), config, whole);  // as exactly as they were read
+  attach_adapters(whole, adapters);
+  merge_adapters(whole);
+  return whole;
+}
+
 }  // namespace
+
+uint64_t state_copy_bytes(const Decoder& decoder) {
+  return 3 * sizeof(float) * static_cast<uint64_t>(count_parameters(decoder.weights()).trained);
+}
+
+void copy_model_state(const Decoder& decoder, Optimizer* optimizer, uint64_t version, ModelStateCopy& into) {
+  copy_weights(exact_weights(decoder), into.weights);
+  if (optimizer != nullptr) {
+    copy_weights(optimizer->first_moment(), into.exp_avg);
+    copy_weights(optimizer->second_moment(), into.exp_avg_sq);
+  } else {
+    into.exp_avg = into.exp_avg_sq = {};
+  }
+  into.optimizer_steps = optimizer != nullptr ? optimizer->num_steps() : 0;
+  into.version = version;
+}
+
+void restore_model_state(const ModelStateCopy& copy, Decoder& decoder, const OptimizerOptions& options,
+                         std::unique_ptr<Optimizer>& optimizer) {
+  DecoderWeights exact = trained(masters(decoder.weights())), computing = trained(decoder.weights());  // share memory
+  copy_weights(copy.weights, exact);
+  if (decoder.weights().masters) copy_weights(copy.weights, computing);
+  optimizer.reset();
+  if (!has_moments(copy)) return;
+  optimizer = std::make_unique<Optimizer>(decoder.weights(), options);
+  copy_weights(copy.exp_avg, optimizer->first_moment());
+  copy_weights(copy.exp_avg_sq, optimizer->second_moment());
+  optimizer->set_num_steps(copy.optimizer_steps);
+}
+
+void save_model_copy(const fs::path& folder, const fs::path& source_model, const ModelConfig& config,
+                     const ModelStateCopy& copy, const CheckpointContents& contents, WritePace* pace) {
+  fs::create_directories(folder);
+  const bool adapters = has_adapters(copy.weights);
+  if (contents.weights && adapters)
+    save_adapters(folder / "lora_adapter", config, copy.weights, fs::absolute(source_model).string());
+  if (contents.weights && !adapters) save_whole(folder / "huggingface", source_model, config, copy.weights, pace);
+  if (contents.merged && adapters)
+    save_whole(folder / "huggingface", source_model, config, merged(config, copy.weights, source_model), pace);
+  if (contents.optimizer && has_moments(copy)) save_moments(folder / "optim.safetensors", config, copy, pace);
+  if (!contents.extra && !contents.optimizer) return;  // the moments' step count is in there
+  const nlohmann::json extra{{"optimizer_steps", copy.optimizer_steps}, {"policy_version", copy.version}};
+  write_file_atomic(folder / "extra_state.json", extra.dump(2) + "\n");
+}
 
 void save_model_state(const fs::path& folder, const fs::path& source_model, const Decoder& decoder,
                       Optimizer* optimizer, uint64_t version, const CheckpointContents& contents) {
-  const fs::path model = folder / "huggingface";
-  fs::create_directories(model);
-  if (contents.weights) {
-    const DecoderWeights& weights = decoder.weights();
-    save_weights(model, decoder.config(), converted(weights.masters ? *weights.masters : weights, on_cpu()),
-                 DType::kF32);
-    copy_companions(source_model, model);
+  ModelStateCopy state;  // on the CPU the model's own memory
+  state.version = version;
+  if (contents.weights || contents.merged) state.weights = converted(exact_weights(decoder), on_cpu());
+  if (optimizer != nullptr) {
+    state.optimizer_steps = optimizer->num_steps();
+    if (contents.optimizer) {
+      state.exp_avg = converted(optimizer->first_moment(), on_cpu());
+      state.exp_avg_sq = converted(optimizer->second_moment(), on_cpu());
+    }
   }
-  if (contents.optimizer && optimizer != nullptr)
-    save_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
-  if (!contents.extra && !contents.optimizer) return;  // the moments' step count is in there
-  const nlohmann::json extra{{"optimizer_steps", optimizer != nullptr ? optimizer->num_steps() : 0},
-                             {"policy_version", version}};
-  write_file_atomic(folder / "extra_state.json", extra.dump(2) + "\n");
+  save_model_copy(folder, source_model, decoder.config(), state, contents, nullptr);
 }
 
 std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decoder, const OptimizerOptions& options,
                                          std::unique_ptr<Optimizer>& optimizer, const CheckpointContents& contents) {
-  if (contents.weights) restore_weights(folder / "huggingface", decoder);
+  if (contents.weights && has_adapters(decoder.weights())) {
+    restore_adapters(folder / "lora_adapter", decoder);
+  } else if (contents.weights) {
+    if (fs::exists(folder / "lora_adapter"))
+      throw IoError(folder.string() +
+                    " holds adapters (lora_adapter), but this run trains all weights; set lora_rank, "
+                    "lora_alpha and target_modules as they were");
+    restore_weights(folder / "huggingface", decoder);
+  }
   if (!contents.extra && !contents.optimizer) return std::nullopt;
   const fs::path extra_path = folder / "extra_state.json";
   const auto extra = nlohmann::json::parse(read_file(extra_path), nullptr, false);
@@ -101,7 +206,7 @@ std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decode
     throw IoError(extra_path.string() + " is not an engine's state; resume from another checkpoint");
   const int64_t steps = extra["optimizer_steps"].get<int64_t>();
   if (steps > 0 && contents.optimizer) {
-    optimizer = std::make_unique<Optimizer>(decoder.config(), options, decoder.device());
+    optimizer = std::make_unique<Optimizer>(decoder.weights(), options);
     load_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
     optimizer->set_num_steps(steps);
   }

@@ -1,10 +1,12 @@
 // The checkpoint of a model in training, policy or critic: huggingface/ (fp32 weights and config; other programs load
-// it), optim.safetensors, extra_state.json.
+// it), optim.safetensors, extra_state.json. Of a model with adapters lora_adapter/ (fp32, in PEFT's layout) stands in
+// the place of huggingface/.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 
+#include "checkpoint/write_pace.h"
 #include "model/decoder.h"
 #include "train/optimizer.h"
 
@@ -13,7 +15,27 @@ namespace tandem {
 // checkpoint.save_contents and load_contents of verl; weights are saved in Hugging Face layout in any case.
 struct CheckpointContents {
   bool weights = true, optimizer = true, extra = true;  // extra: version and optimizer steps
+  bool merged = false;                                  // with adapters: also huggingface/, the model they make
 };
+
+// All that a checkpoint of a model holds, in host memory: it stays as it is while the model trains on.
+struct ModelStateCopy {
+  DecoderWeights weights;              // what is trained, in fp32
+  DecoderWeights exp_avg, exp_avg_sq;  // the optimizer's moments; without tensors before the first update
+  int64_t optimizer_steps = 0;
+  uint64_t version = 0;  // counts updates
+};
+uint64_t state_copy_bytes(const Decoder& decoder);  // what one takes
+
+// `into` is filled anew; its memory is used again.
+void copy_model_state(const Decoder& decoder, Optimizer* optimizer, uint64_t version, ModelStateCopy& into);
+// Bit for bit; makes the optimizer where the copy has one, and drops it where not.
+void restore_model_state(const ModelStateCopy& copy, Decoder& decoder, const OptimizerOptions& options,
+                         std::unique_ptr<Optimizer>& optimizer);
+// The folder that save_model_state() would have written at the time of the copy. Any thread. `pace` may be null.
+void save_model_copy(const std::filesystem::path& folder, const std::filesystem::path& source_model,
+                     const ModelConfig& config, const ModelStateCopy& copy, const CheckpointContents& contents,
+                     WritePace* pace);
 
 // `source_model`: the folder whose tokenizer files go along. `optimizer` may be null (nothing trained yet). `version`
 // counts updates.

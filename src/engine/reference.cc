@@ -6,10 +6,11 @@
 
 namespace tandem {
 
-Reference::Reference(ReferenceOptions options, std::shared_ptr<TrajectoryStore> store)
-    : options_(std::move(options)),
-      store_(std::move(store)),
-      decoder_(load_decoder(options_.model_path, options_.max_model_len, options_.device)) {}
+Reference::Reference(const ReferenceOptions& options, std::shared_ptr<TrajectoryStore> store)
+    : Reference(options, load_decoder(options.model_path, options.max_model_len, options.device), std::move(store)) {}
+
+Reference::Reference(ReferenceOptions options, std::unique_ptr<Decoder> decoder, std::shared_ptr<TrajectoryStore> store)
+    : options_(std::move(options)), store_(std::move(store)), decoder_(std::move(decoder)) {}
 
 RolloutBatch Reference::compute_logprobs(const RolloutBatch& batch) {
   const ResponsePass pass = pass_over(batch, *store_);

@@ -1,4 +1,5 @@
-// The frozen model that KL is measured against: the policy as it was at the start. Not thread-safe.
+// The frozen model that KL is measured against: the policy as it was at the start; of a policy with adapters, the
+// policy without them. Not thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +23,10 @@ struct ReferenceOptions {
 
 class Reference {
  public:
-  Reference(ReferenceOptions options, std::shared_ptr<TrajectoryStore> store);
+  Reference(const ReferenceOptions& options, std::shared_ptr<TrajectoryStore> store);
+  // With a decoder that is already made: Decoder::base() of a policy that trains adapters, so that nothing is held
+  // twice.
+  Reference(ReferenceOptions options, std::unique_ptr<Decoder> decoder, std::shared_ptr<TrajectoryStore> store);
 
   // Stores every response token's log-prob with its trajectory, at the trajectory's temperature, and sets Sample::kl.
   RolloutBatch compute_logprobs(const RolloutBatch& batch);

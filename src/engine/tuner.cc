@@ -16,14 +16,15 @@ constexpr double kUtilization = 0.9;
 void plan_activations(BatchingOptions& batching, const Decoder& decoder) {
   if (!decoder.on_device()) return;
   const int64_t total = kernels::device_memory(decoder.weights().embed_VE).total;
+  const ParameterCounts counts = count_parameters(decoder.weights());
   batching.activation_bytes =
-      plan_memory(num_parameters(decoder.config()), total, kUtilization, kWorkspaceBytes, 0, "").activation_bytes;
+      plan_memory(counts.trained, total, kUtilization, kWorkspaceBytes, counts.frozen, "").activation_bytes;
 }
 
 class SupervisedTuner final : public Tuner {
  public:
   explicit SupervisedTuner(const TunerOptions& options)
-      : Tuner(options, load_decoder(options.model_path, options.max_length, options.device, true)) {}
+      : Tuner(options, load_decoder(options.model_path, options.max_length, options.device, true, options.lora)) {}
 
   // The loss of a policy that is told to make every marked token likelier: −log π, each of advantage 1.
   Metrics update(const TuningBatch& batch) override {
@@ -114,7 +115,7 @@ Tuner::Tuner(TunerOptions options, std::unique_ptr<Decoder> decoder)
 }
 
 Optimizer& Tuner::optimizer() {
-  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->config(), options_.optimizer, decoder_->device());
+  if (!optimizer_) optimizer_ = std::make_unique<Optimizer>(decoder_->weights(), options_.optimizer);
   return *optimizer_;
 }
 

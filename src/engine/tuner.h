@@ -9,6 +9,7 @@
 
 #include "data/trajectory_store.h"
 #include "engine/model_state.h"
+#include "model/lora.h"
 #include "observe/metrics.h"
 #include "train/batching.h"
 
@@ -16,6 +17,7 @@ namespace tandem {
 
 struct TunerOptions {
   std::filesystem::path model_path;
+  LoraOptions lora;  // sft
   at::Device device = at::kCPU;
   int64_t max_length = 1024;  // of a sample
   BatchingOptions batching;   // each update is one mini-batch, whatever mini_batch_samples says
@@ -36,7 +38,7 @@ class Tuner {
   virtual Metrics update(const TuningBatch& batch) = 0;
   virtual Metrics evaluate(const TuningBatch& batch) const = 0;  // val/loss and more; changes nothing
 
-  // huggingface/, optim.safetensors, extra_state.json.
+  // huggingface/ or lora_adapter/, optim.safetensors, extra_state.json.
   void save(const std::filesystem::path& folder) const;
   void load(const std::filesystem::path& folder);
 

@@ -23,6 +23,8 @@ struct DeviceOps {
   decltype(&kernels::linear_backward_input) linear_backward_input;
   decltype(&kernels::linear_backward_weight) linear_backward_weight;
   decltype(&kernels::add) add;
+  decltype(&kernels::add_to_columns) add_to_columns;
+  decltype(&kernels::take_columns) take_columns;
   decltype(&kernels::attend) attend;
   decltype(&kernels::attend_backward) attend_backward;
   decltype(&kernels::copy_kv_blocks) copy_kv_blocks;

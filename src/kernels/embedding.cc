@@ -19,6 +19,7 @@ void embedding(const PlacedBatch& batch, const at::Tensor& weight, at::Tensor& o
 }
 
 void embedding_backward(const PlacedBatch& batch, const at::Tensor& dout, at::Tensor& dweight) {
+  if (!dweight.defined()) return;
   const std::vector<int32_t>& ids = batch.tokens.ids;
   const int64_t rows = static_cast<int64_t>(ids.size()), width = dweight.size(1);
   check_shape(dout, {rows, width});

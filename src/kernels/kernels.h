@@ -6,7 +6,7 @@
 // weights are bf16, and logits, logsumexp, the gradients of weights, masters and moments fp32. Ids are int32.
 // Row rule: a row of every forward output depends on its own row of inputs (and the weights) alone, bit for bit.
 // `_backward` functions ADD into gradients of weights, named dweight, and SET those of activations, unless said
-// otherwise; their sums run in a fixed order.
+// otherwise; their sums run in a fixed order. The gradient of a weight that is left undefined is not computed.
 // Errors: a wrong shape or dtype is an internal error. Thread-safe on disjoint outputs.
 #pragma once
 
@@ -67,6 +67,10 @@ void linear_backward_weight(const at::Tensor& dout_TN, const at::Tensor& x_TE, a
 
 // x += y
 void add(at::Tensor& x_TE, const at::Tensor& y_TE);
+
+// Columns [first, first + M) of a wider matrix: x[:, columns] += factor · y, and y = factor · x[:, columns].
+void add_to_columns(at::Tensor& x_TN, int64_t first, float factor, const at::Tensor& y_TM);
+void take_columns(const at::Tensor& x_TN, int64_t first, float factor, at::Tensor& y_TM);
 
 // What follows the fused projection: qkv_TN with N = (H + 2K)·D is cut into heads; q and k are normalised over D where
 // the model has QK-norm (undefined weights: none) and rotated (Su et al. 2021, arXiv:2104.09864, halves paired as in

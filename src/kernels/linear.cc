@@ -34,6 +34,7 @@ void linear_backward_input(const at::Tensor& dout, const at::Tensor& weight, at:
 }
 
 void linear_backward_weight(const at::Tensor& dout, const at::Tensor& x, at::Tensor& dweight, at::Tensor& dbias) {
+  if (!dweight.defined()) return;
   const int64_t rows = dout.size(0), features = dout.size(1), in = x.size(1);
   check_shape(x, {rows, in});
   check_shape(dweight, {features, in});
@@ -56,6 +57,36 @@ void add(at::Tensor& x, const at::Tensor& y) {
   const float* b = f32(y);
   parallel_for(x.numel(), 1 << 14, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) a[i] += b[i];
+  });
+}
+
+void add_to_columns(at::Tensor& x, int64_t first, float factor, const at::Tensor& y) {
+  const int64_t rows = x.size(0), width = x.size(1), columns = y.size(1);
+  check_shape(y, {rows, columns});
+  check(first >= 0 && first + columns <= width, "columns outside the matrix");
+  if (on_device(x)) return device_ops().add_to_columns(x, first, factor, y);
+  float* to = f32(x) + first;
+  const float* from = f32(y);
+  const simd::F8 scale = simd::splat(factor);
+  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      simd::for_vectors(columns, [&](int64_t j, int64_t n) {
+        float* place = to + i * width + j;
+        simd::store_n(place, n, simd::fma(scale, simd::load_n(from + i * columns + j, n), simd::load_n(place, n)));
+      });
+  });
+}
+
+void take_columns(const at::Tensor& x, int64_t first, float factor, at::Tensor& y) {
+  const int64_t rows = x.size(0), width = x.size(1), columns = y.size(1);
+  check_shape(y, {rows, columns});
+  check(first >= 0 && first + columns <= width, "columns outside the matrix");
+  if (on_device(x)) return device_ops().take_columns(x, first, factor, y);
+  const float* from = f32(x) + first;
+  float* to = f32(y);
+  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t j = 0; j < columns; ++j) to[i * columns + j] = factor * from[i * width + j];
   });
 }
 

@@ -40,16 +40,18 @@ void rms_norm_backward(const at::Tensor& dout, const at::Tensor& x, const at::Te
   const int64_t rows = x.size(0), width = x.size(1);
   check_shape(dout, x.sizes());
   check_shape(dx, x.sizes());
-  check_shape(dweight, {width});
+  if (dweight.defined()) check_shape(dweight, {width});
   if (on_device(x)) return device_ops().rms_norm_backward(dout, x, weight, eps, dx, dweight);
   const float *dy = f32(dout), *px = f32(x), *w = f32(weight);
-  float *gx = f32(dx), *gw = f32(dweight);
+  float* gx = f32(dx);
   const at::Tensor inverse = empty({rows});
   float* inv = f32(inverse);
   parallel_for(rows, 16, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i)
       inv[i] = norm_row_backward(dy + i * width, px + i * width, w, eps, width, gx + i * width);
   });
+  if (!dweight.defined()) return;
+  float* gw = f32(dweight);
   // A column of dweight belongs to one thread and sums its rows in order.
   parallel_for(width, 64, [&](int64_t first, int64_t last) {
     for (int64_t i = 0; i < rows; ++i)

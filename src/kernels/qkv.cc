@@ -48,7 +48,7 @@ void transform_heads_backward(const float* dout, const float* x, int64_t heads, 
     rotate_back(dout, cos, sin, dim / 2, dnormed);
     std::memset(dx, 0, static_cast<size_t>(dim) * sizeof(float));
     const float inv = norm_row_backward(dnormed, x, weight, eps, dim, dx);
-    for (int64_t i = 0; i < dim; ++i) dweight[i] += dnormed[i] * x[i] * inv;
+    for (int64_t i = 0; dweight != nullptr && i < dim; ++i) dweight[i] += dnormed[i] * x[i] * inv;
   }
 }
 
@@ -97,8 +97,8 @@ void split_qkv_backward(const at::Tensor& dq, const at::Tensor& dk, const at::Te
   const int64_t q_width = heads * dim, kv_width = kv_heads * dim;
   float* gq = dq_norm.defined() ? f32(dq_norm) : nullptr;
   float* gk = dk_norm.defined() ? f32(dk_norm) : nullptr;
-  // The norms' weights are shared by all tokens, so with QK-norm one thread sums in token order.
-  const int64_t grain = q_norm != nullptr ? tokens : 16;
+  // The norms' weights are shared by all tokens, so where those are trained one thread sums in token order.
+  const int64_t grain = gq != nullptr ? tokens : 16;
   parallel_for(tokens, grain, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const float *row = x + i * width, *c = cos + positions[i] * half, *s = sin + positions[i] * half;

@@ -35,6 +35,12 @@ Decoder::Decoder(ModelConfig config, DecoderWeights weights, int64_t max_positio
   rope_sin_ = rope_sin_.to(weights_.embed_VE.device());
 }
 
+Decoder Decoder::base() const {
+  Decoder other = *this;
+  other.weights_ = without_adapters(weights_);
+  return other;
+}
+
 kernels::HeadShape Decoder::heads() const {
   return {config_.num_attention_heads, config_.num_key_value_heads, config_.head_dim};
 }
@@ -116,19 +122,19 @@ void Decoder::block_forward(const LayerWeights& w, const kernels::PlacedBatch& b
 
   at::Tensor normed = matrix(c.hidden_size), qkv = matrix(c.q_size() + 2 * c.kv_size());
   kernels::rms_norm(x, w.input_norm_E, eps, normed);
-  kernels::linear(normed, w.qkv_NE, w.qkv_bias_N, qkv);
+  linear(w.qkv, normed, qkv);
   at::Tensor attended = kernels::empty({tokens, c.num_attention_heads, c.head_dim}, x);
   at::Tensor logsumexp = kernels::empty_fp32({tokens, c.num_attention_heads}, x);
   kernels::attend(qkv, transform(w), batch, kv, attended, logsumexp);
   at::Tensor delta = matrix(c.hidden_size);
-  kernels::linear(attended.view({tokens, c.q_size()}), w.o_EQ, w.o_bias_E, delta);
+  linear(w.o, attended.view({tokens, c.q_size()}), delta);
   kernels::add_rms_norm(x, delta, w.post_norm_E, eps, normed);
   at::Tensor middle = save != nullptr ? x.clone() : at::Tensor();
 
   at::Tensor gate_up = matrix(2 * c.intermediate_size), activated = matrix(c.intermediate_size);
-  kernels::linear(normed, w.gate_up_GE, w.gate_up_bias_G, gate_up);
+  linear(w.gate_up, normed, gate_up);
   kernels::swiglu(gate_up, activated);
-  kernels::linear(activated, w.down_EF, w.down_bias_E, delta);
+  linear(w.down, activated, delta);
   kernels::add(x, delta);
 
   if (save != nullptr) {
@@ -150,25 +156,25 @@ void Decoder::block_backward(const LayerWeights& w, const kernels::PlacedBatch& 
 
   // MLP. dx is the gradient of both the residual and the branch.
   at::Tensor dactivated = matrix(c.intermediate_size), dgate_up = matrix(2 * c.intermediate_size);
-  kernels::linear_backward_input(dx, w.down_EF, dactivated);
+  linear_backward_input(w.down, dx, dactivated);
   at::Tensor activated = matrix(c.intermediate_size), normed = matrix(c.hidden_size);
   kernels::swiglu_backward(dactivated, saved.gate_up_TG, dgate_up, activated);
-  kernels::linear_backward_weight(dx, activated, g.down_EF, g.down_bias_E);
+  linear_backward_weight(w.down, dx, activated, g.down);
   kernels::rms_norm(saved.middle_TE, w.post_norm_E, eps, normed);
-  kernels::linear_backward_weight(dgate_up, normed, g.gate_up_GE, g.gate_up_bias_G);
+  linear_backward_weight(w.gate_up, dgate_up, normed, g.gate_up);
   at::Tensor dnormed = matrix(c.hidden_size);
-  kernels::linear_backward_input(dgate_up, w.gate_up_GE, dnormed);
+  linear_backward_input(w.gate_up, dgate_up, dnormed);
   kernels::rms_norm_backward(dnormed, saved.middle_TE, w.post_norm_E, eps, dx, g.post_norm_E);
 
   // Attention.
-  kernels::linear_backward_weight(dx, saved.attention_THD.view({tokens, c.q_size()}), g.o_EQ, g.o_bias_E);
+  linear_backward_weight(w.o, dx, saved.attention_THD.view({tokens, c.q_size()}), g.o);
   at::Tensor dattended = matrix(c.q_size()), dqkv = matrix(c.q_size() + 2 * c.kv_size());
-  kernels::linear_backward_input(dx, w.o_EQ, dattended);
+  linear_backward_input(w.o, dx, dattended);
   kernels::attend_backward(dattended.view(saved.attention_THD.sizes()), saved.qkv_TN, transform(w), batch, saved.kv,
                            saved.attention_THD, saved.logsumexp_TH, dqkv, g.q_norm_D, g.k_norm_D);
   kernels::rms_norm(saved.x_TE, w.input_norm_E, eps, normed);
-  kernels::linear_backward_weight(dqkv, normed, g.qkv_NE, g.qkv_bias_N);
-  kernels::linear_backward_input(dqkv, w.qkv_NE, dnormed);
+  linear_backward_weight(w.qkv, dqkv, normed, g.qkv);
+  linear_backward_input(w.qkv, dqkv, dnormed);
   kernels::rms_norm_backward(dnormed, saved.x_TE, w.input_norm_E, eps, dx, g.input_norm_E);
 }
 

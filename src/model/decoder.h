@@ -14,7 +14,8 @@ namespace tandem {
 
 using kernels::TokenBatch;
 
-// What a block's backward needs. With recomputation only `x_TE` is kept and the rest is made again.
+// What a block's backward needs. With recomputation only `x_TE` is kept and the rest is made again. Adapters keep
+// nothing: their inputs are the layers' own, and their narrow products are made again.
 struct BlockActivations {
   at::Tensor x_TE;  // the block's input
   at::Tensor qkv_TN, kv, attention_THD, logsumexp_TH, middle_TE, gate_up_TG;
@@ -32,6 +33,8 @@ class Decoder {
  public:
   // `max_positions`: the longest sequence it will see, prompt and response together.
   Decoder(ModelConfig config, DecoderWeights weights, int64_t max_positions);
+
+  Decoder base() const;  // the same tensors, adapters left out
 
   const ModelConfig& config() const { return config_; }
   kernels::HeadShape heads() const;

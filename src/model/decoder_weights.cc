@@ -21,16 +21,16 @@ DecoderWeights build(const ModelConfig& c, Make make) {
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
     LayerWeights& layer = w.layers.emplace_back();
     layer.input_norm_E = make({width});
-    layer.qkv_NE = make({qkv, width});
-    if (c.qkv_bias) layer.qkv_bias_N = make({qkv});
+    layer.qkv.weight_NE = make({qkv, width});
+    if (c.qkv_bias) layer.qkv.bias_N = make({qkv});
     if (c.qk_norm) layer.q_norm_D = make({c.head_dim}), layer.k_norm_D = make({c.head_dim});
-    layer.o_EQ = make({width, c.q_size()});
-    if (c.o_bias) layer.o_bias_E = make({width});
+    layer.o.weight_NE = make({width, c.q_size()});
+    if (c.o_bias) layer.o.bias_N = make({width});
     layer.post_norm_E = make({width});
-    layer.gate_up_GE = make({gate_up, width});
-    if (c.mlp_bias) layer.gate_up_bias_G = make({gate_up});
-    layer.down_EF = make({width, c.intermediate_size});
-    if (c.mlp_bias) layer.down_bias_E = make({width});
+    layer.gate_up.weight_NE = make({gate_up, width});
+    if (c.mlp_bias) layer.gate_up.bias_N = make({gate_up});
+    layer.down.weight_NE = make({width, c.intermediate_size});
+    if (c.mlp_bias) layer.down.bias_N = make({width});
   }
   w.final_norm_E = make({width});
   if (c.value_head) {
@@ -39,6 +39,38 @@ DecoderWeights build(const ModelConfig& c, Make make) {
     w.lm_head_VE = c.tie_word_embeddings ? w.embed_VE : make({c.vocab_size, width});
   }
   return w;
+}
+
+// Every tensor that is there replaced by change(tensor); a tied head stays tied.
+template <class Change>
+DecoderWeights mapped(DecoderWeights w, Change change) {
+  w.masters = nullptr;
+  const bool tied = w.lm_head_VE.is_same(w.embed_VE);
+  const auto apply = [&](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = change(tensor);
+  };
+  for (at::Tensor* tensor : {&w.embed_VE, &w.final_norm_E, &w.value_head_1E, &w.value_bias_1}) apply(*tensor);
+  if (tied) {
+    w.lm_head_VE = w.embed_VE;
+  } else {
+    apply(w.lm_head_VE);
+  }
+  for (LayerWeights& layer : w.layers) {
+    for (at::Tensor* tensor : {&layer.input_norm_E, &layer.q_norm_D, &layer.k_norm_D, &layer.post_norm_E})
+      apply(*tensor);
+    for (Linear LayerWeights::*member : kLinears) {
+      Linear& linear = layer.*member;
+      apply(linear.weight_NE), apply(linear.bias_N);
+      for (Adapter& adapter : linear.adapters) apply(adapter.a_RE), apply(adapter.b_MR);
+    }
+  }
+  return w;
+}
+
+int64_t num_values(const DecoderWeights& weights) {
+  int64_t count = 0;
+  for (const NamedTensor& parameter : parameters(weights)) count += parameter.tensor.numel();
+  return count;
 }
 
 class HfNames {
@@ -78,26 +110,42 @@ DecoderWeights zero_weights(const ModelConfig& config, at::Device device) {
 }
 
 DecoderWeights converted(const DecoderWeights& weights, const at::TensorOptions& options) {
-  DecoderWeights out = weights;
-  out.masters = nullptr;
-  const auto convert = [&](at::Tensor& tensor) {
-    if (tensor.defined()) tensor = tensor.to(options);
-  };
-  convert(out.embed_VE);
-  convert(out.final_norm_E);
-  convert(out.value_head_1E);
-  convert(out.value_bias_1);
-  if (weights.lm_head_VE.is_same(weights.embed_VE)) {
-    out.lm_head_VE = out.embed_VE;
-  } else {
-    convert(out.lm_head_VE);
-  }
-  for (LayerWeights& l : out.layers)
-    for (at::Tensor* tensor :
-         {&l.input_norm_E, &l.qkv_NE, &l.qkv_bias_N, &l.q_norm_D, &l.k_norm_D, &l.o_EQ, &l.o_bias_E, &l.post_norm_E,
-          &l.gate_up_GE, &l.gate_up_bias_G, &l.down_EF, &l.down_bias_E})
-      convert(*tensor);
-  return out;
+  return mapped(weights, [&](const at::Tensor& tensor) { return tensor.to(options); });
+}
+
+DecoderWeights without_adapters(const DecoderWeights& weights) {
+  DecoderWeights base = weights;
+  base.masters = nullptr;
+  for (LayerWeights& layer : base.layers)
+    for (Linear LayerWeights::*member : kLinears) (layer.*member).adapters.clear();
+  return base;
+}
+
+bool has_adapters(const DecoderWeights& weights) {
+  for (const LayerWeights& layer : weights.layers)
+    for (Linear LayerWeights::*member : kLinears)
+      if (!(layer.*member).adapters.empty()) return true;
+  return false;
+}
+
+DecoderWeights trained(const DecoderWeights& weights) {
+  if (!has_adapters(weights)) return weights;
+  DecoderWeights adapters;
+  adapters.layers.resize(weights.layers.size());
+  for (size_t i = 0; i < weights.layers.size(); ++i)
+    for (Linear LayerWeights::*member : kLinears)
+      (adapters.layers[i].*member).adapters = (weights.layers[i].*member).adapters;
+  return adapters;
+}
+
+DecoderWeights zeros_of_trained(const DecoderWeights& weights) {
+  return mapped(trained(weights),
+                [](const at::Tensor& tensor) { return at::zeros(tensor.sizes(), tensor.options().dtype(at::kFloat)); });
+}
+
+ParameterCounts count_parameters(const DecoderWeights& weights) {
+  const int64_t count = num_values(trained(weights));
+  return {count, num_values(weights) - count};
 }
 
 DecoderWeights random_weights(const ModelConfig& config, at::Device device) {
@@ -117,7 +165,7 @@ DecoderWeights& masters(DecoderWeights& weights) {
   if (weights.embed_VE.scalar_type() == at::kFloat) return weights;
   if (!weights.masters)
     weights.masters =
-        std::make_shared<DecoderWeights>(converted(weights, weights.embed_VE.options().dtype(at::kFloat)));
+        std::make_shared<DecoderWeights>(converted(trained(weights), weights.embed_VE.options().dtype(at::kFloat)));
   return *weights.masters;
 }
 
@@ -126,22 +174,26 @@ std::vector<NamedTensor> parameters(const DecoderWeights& w) {
   const auto add = [&](std::string name, const at::Tensor& tensor) {
     if (tensor.defined()) all.push_back({std::move(name), tensor});
   };
+  const auto add_linear = [&](const std::string& layer, const char* name, const Linear& linear) {
+    add(layer + name, linear.weight_NE);
+    add(layer + name + "_bias", linear.bias_N);
+    for (const Adapter& adapter : linear.adapters) {
+      add(layer + std::string(adapter.module) + ".lora_A", adapter.a_RE);
+      add(layer + std::string(adapter.module) + ".lora_B", adapter.b_MR);
+    }
+  };
   add("embed", w.embed_VE);
   for (size_t i = 0; i < w.layers.size(); ++i) {
     const std::string at = "layers." + std::to_string(i) + ".";
     const LayerWeights& l = w.layers[i];
     add(at + "input_norm", l.input_norm_E);
-    add(at + "qkv", l.qkv_NE);
-    add(at + "qkv_bias", l.qkv_bias_N);
+    add_linear(at, "qkv", l.qkv);
     add(at + "q_norm", l.q_norm_D);
     add(at + "k_norm", l.k_norm_D);
-    add(at + "o", l.o_EQ);
-    add(at + "o_bias", l.o_bias_E);
+    add_linear(at, "o", l.o);
     add(at + "post_norm", l.post_norm_E);
-    add(at + "gate_up", l.gate_up_GE);
-    add(at + "gate_up_bias", l.gate_up_bias_G);
-    add(at + "down", l.down_EF);
-    add(at + "down_bias", l.down_bias_E);
+    add_linear(at, "gate_up", l.gate_up);
+    add_linear(at, "down", l.down);
   }
   add("final_norm", w.final_norm_E);
   if (!w.lm_head_VE.is_same(w.embed_VE)) add("lm_head", w.lm_head_VE);
@@ -159,22 +211,31 @@ std::vector<NamedTensor> hf_parameters(const ModelConfig& config, const DecoderW
                       mlp = layer + "mlp.";
     const LayerWeights& l = w.layers[i];
     names.add(layer + "input_layernorm.weight", l.input_norm_E);
-    names.add_qkv(attention, "weight", l.qkv_NE);
-    names.add_qkv(attention, "bias", l.qkv_bias_N);
+    names.add_qkv(attention, "weight", l.qkv.weight_NE);
+    names.add_qkv(attention, "bias", l.qkv.bias_N);
     names.add(attention + "q_norm.weight", l.q_norm_D);
     names.add(attention + "k_norm.weight", l.k_norm_D);
-    names.add(attention + "o_proj.weight", l.o_EQ);
-    names.add(attention + "o_proj.bias", l.o_bias_E);
+    names.add(attention + "o_proj.weight", l.o.weight_NE);
+    names.add(attention + "o_proj.bias", l.o.bias_N);
     names.add(layer + "post_attention_layernorm.weight", l.post_norm_E);
-    names.add_gate_up(mlp, "weight", l.gate_up_GE);
-    names.add_gate_up(mlp, "bias", l.gate_up_bias_G);
-    names.add(mlp + "down_proj.weight", l.down_EF);
-    names.add(mlp + "down_proj.bias", l.down_bias_E);
+    names.add_gate_up(mlp, "weight", l.gate_up.weight_NE);
+    names.add_gate_up(mlp, "bias", l.gate_up.bias_N);
+    names.add(mlp + "down_proj.weight", l.down.weight_NE);
+    names.add(mlp + "down_proj.bias", l.down.bias_N);
   }
   names.add("model.norm.weight", w.final_norm_E);
   if (!config.tie_word_embeddings) names.add("lm_head.weight", w.lm_head_VE);
   names.add("score.weight", w.value_head_1E);
   names.add("score.bias", w.value_bias_1);
+  for (size_t i = 0; i < w.layers.size(); ++i)
+    for (Linear LayerWeights::*member : kLinears)
+      for (const Adapter& adapter : (w.layers[i].*member).adapters) {
+        const bool attention = member == &LayerWeights::qkv || member == &LayerWeights::o;
+        const std::string module = "base_model.model.model.layers." + std::to_string(i) +
+                                   (attention ? ".self_attn." : ".mlp.") + std::string(adapter.module);
+        names.add(module + ".lora_A.weight", adapter.a_RE);
+        names.add(module + ".lora_B.weight", adapter.b_MR);
+      }
   return all;
 }
 

@@ -41,8 +41,12 @@ void convert(const std::byte* in, float* out, int64_t count, Convert to_float) {
   });
 }
 
-void read_floats(const TensorView& view, float* out, int64_t count) {
+}  // namespace
+
+void read_values(const TensorView& view, const at::Tensor& tensor) {
   const std::byte* in = view.bytes.data();
+  float* out = kernels::f32(tensor);
+  const int64_t count = tensor.numel();
   switch (view.dtype) {
     case DType::kF32:
       return convert<float>(in, out, count, [](float x) { return x; });
@@ -56,18 +60,16 @@ void read_floats(const TensorView& view, float* out, int64_t count) {
   }
 }
 
-}  // namespace
-
 void load_weights(const WeightFolder& folder, const ModelConfig& config, DecoderWeights& weights) {
   check_tensors(config, folder);
   for (auto& [name, tensor] : hf_parameters(config, weights)) {
-    read_floats(folder.get(name), kernels::f32(tensor), tensor.numel());
+    read_values(folder.get(name), tensor);
     folder.release(name);
   }
 }
 
 void save_weights(const std::filesystem::path& folder, const ModelConfig& config, const DecoderWeights& weights,
-                  DType dtype) {
+                  DType dtype, WritePace* pace) {
   check(dtype == DType::kF32 || dtype == DType::kBF16, "weights are saved as F32 or BF16");
   std::map<std::string, at::Tensor> by_name;
   std::vector<TensorSpec> specs;
@@ -76,7 +78,7 @@ void save_weights(const std::filesystem::path& folder, const ModelConfig& config
     specs.push_back({name, dtype, tensor.sizes().vec()});
   }
   std::vector<uint16_t> staging;
-  write_weight_folder(folder, std::move(specs), [&](const TensorSpec& spec) -> std::span<const std::byte> {
+  const FetchBytes fetch = [&](const TensorSpec& spec) -> std::span<const std::byte> {
     const at::Tensor& tensor = by_name.at(spec.name);
     const float* values = kernels::f32(tensor);
     if (dtype == DType::kF32) return std::as_bytes(std::span(values, static_cast<size_t>(tensor.numel())));
@@ -85,7 +87,8 @@ void save_weights(const std::filesystem::path& folder, const ModelConfig& config
       for (int64_t i = first; i < last; ++i) staging[i] = float_to_bfloat(values[i]);
     });
     return std::as_bytes(std::span(staging));
-  });
+  };
+  write_weight_folder(folder, std::move(specs), fetch, kDefaultShardBytes, pace);
   save_model_config(config, folder, dtype);
 }
 

@@ -5,6 +5,8 @@
 namespace tandem {
 namespace {
 
+constexpr size_t kMostWaiting = 20'000;  // samples
+
 void append_text(std::string& out, std::string_view key, std::string_view text) {
   out.append(",\"").append(key).append("\":");
   append_json_string(out, text);
@@ -52,12 +54,12 @@ std::string to_json(const SampleRecord& record) {
 }
 
 SamplesLog::SamplesLog(const std::filesystem::path& path, std::optional<int64_t> resume_step)
-    : file_(shortened(path, resume_step)) {}
+    : file_(shortened(path, resume_step)), waiting_(kMostWaiting) {}
 
 void SamplesLog::append(const SampleRecord& record) {
   const std::string line = to_json(record);
   const std::lock_guard lock(mutex_);
-  file_.append(line);
+  waiting_.write(line, [this](const std::string& record) { file_.append(record); });
 }
 
 }  // namespace tandem

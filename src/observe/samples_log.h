@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "observe/backlog.h"
 #include "observe/jsonl.h"
 
 namespace tandem {
@@ -31,7 +32,7 @@ struct SampleRecord {
 // are not finite are the strings "NaN", "Infinity", "-Infinity".
 std::string to_json(const SampleRecord& record);
 
-// Thread-safe. Errors are IoError naming the file.
+// Thread-safe. Errors of the constructor are IoError naming the file; what cannot be written later waits.
 class SamplesLog {
  public:
   // Drops what the file holds of steps after `resume_step`; absent: appends to what is there.
@@ -41,6 +42,7 @@ class SamplesLog {
  private:
   std::mutex mutex_;
   JsonlWriter file_;
+  Backlog<std::string> waiting_;
 };
 
 }  // namespace tandem

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "observe/trace.h"
+
 namespace tandem {
 namespace {
 
@@ -14,8 +16,12 @@ double seconds_between(PhaseTimer::Clock::time_point from, PhaseTimer::Clock::ti
 PhaseTimer::Scope PhaseTimer::scope(std::string_view name) {
   const std::lock_guard lock(mutex_);
   auto phase = std::find_if(phases_.begin(), phases_.end(), [&](const Phase& p) { return p.name == name; });
-  if (phase == phases_.end()) phase = phases_.insert(phases_.end(), Phase{std::string(name), 0, 0, {}});
-  if (phase->open++ == 0) phase->since = Clock::now();
+  if (phase == phases_.end()) phase = phases_.insert(phases_.end(), Phase{std::string(name), 0, 0, {}, nullptr});
+  if (phase->open++ == 0) {
+    phase->since = Clock::now();
+    phase->trace = trace_;
+    if (trace_ != nullptr) trace_->open(name, phase->since);
+  }
   return Scope(*this, static_cast<size_t>(phase - phases_.begin()));
 }
 
@@ -23,7 +29,9 @@ void PhaseTimer::leave(size_t index) {
   const auto now = Clock::now();
   const std::lock_guard lock(mutex_);
   Phase& phase = phases_[index];
-  if (--phase.open == 0) phase.seconds += seconds_between(phase.since, now);
+  if (--phase.open > 0) return;
+  phase.seconds += seconds_between(phase.since, now);
+  if (phase.trace != nullptr) phase.trace->close(phase.name, now);
 }
 
 double PhaseTimer::seconds_of(const Phase& phase, Clock::time_point now) {
@@ -44,6 +52,11 @@ void PhaseTimer::report(Metrics& metrics) const {
     const double seconds = seconds_of(phase, now);
     if (phase.open > 0 || seconds > 0) metrics.set("timing_s/" + phase.name, seconds);
   }
+}
+
+void PhaseTimer::set_trace(TraceRecorder* trace) {
+  const std::lock_guard lock(mutex_);
+  trace_ = trace;
 }
 
 void PhaseTimer::reset() {

@@ -11,6 +11,8 @@
 
 namespace tandem {
 
+class TraceRecorder;
+
 // Adds up, by name, the time during which at least one scope of that name was open: repeats add, a scope inside another
 // of its own name adds nothing, and an outer scope includes the inner ones of other names. Thread-safe; outlives its
 // scopes.
@@ -38,18 +40,23 @@ class PhaseTimer {
   void report(Metrics& metrics) const;          // timing_s/<name> of those opened since reset()
   void reset();                                 // for the next step; a scope still open counts from now
 
+  // Phases are drawn into `trace` too, from the next that opens on; null: no longer. It outlives what is open then.
+  void set_trace(TraceRecorder* trace);
+
  private:
   struct Phase {
     std::string name;
     double seconds = 0;
     int open = 0;
     Clock::time_point since;
+    TraceRecorder* trace = nullptr;  // of when it opened
   };
   void leave(size_t index);
   static double seconds_of(const Phase& phase, Clock::time_point now);
 
   mutable std::mutex mutex_;
   std::vector<Phase> phases_;
+  TraceRecorder* trace_ = nullptr;
 };
 
 }  // namespace tandem

@@ -6,9 +6,11 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <span>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "observe/bridge.h"
 #include "observe/event_file.h"
 #include "observe/jsonl.h"
 
@@ -16,8 +18,8 @@ namespace tandem {
 namespace {
 
 constexpr std::array<std::string_view, 3> kBuiltIn = {"console", "file", "tensorboard"};
-constexpr std::array<std::string_view, 7> kServices = {"wandb",   "mlflow",  "swanlab", "vemlp_wandb",
-                                                       "clearml", "trackio", "tracking"};
+constexpr size_t kMostWaiting = 10'000;  // steps
+constexpr std::array<std::string_view, 4> kServices = {"wandb", "mlflow", "swanlab", "trackio"};
 
 class ConsoleSink : public MetricSink {
  public:
@@ -72,22 +74,32 @@ std::filesystem::path tensorboard_folder(const std::filesystem::path& run_folder
 void check_names(std::span<const std::string> names) {
   for (const std::string& name : names) {
     if (contains(kBuiltIn, name) || contains(kServices, name)) continue;
-    throw ConfigError("trainer.logger: there is no logger '" + name + "'; known are " + joined(kBuiltIn) +
-                      " (and, with a warning only, " + joined(kServices) + ")");
+    throw ConfigError("trainer.logger: there is no logger '" + name + "'; known are " + joined(kBuiltIn) + ", " +
+                      joined(kServices));
   }
 }
 
-bool warn_of_services(std::span<const std::string> names, const std::filesystem::path& metrics_path) {
-  std::vector<std::string_view> absent;
-  for (const std::string_view service : kServices)
-    if (contains(names, service)) absent.push_back(service);
-  if (absent.empty()) return false;
-  log_warn("trainer.logger: " + joined(absent) + " not available in this build; " + metrics_path.string() +
-           " has everything");
-  return true;
+BridgeOptions bridge_options(const TrackerOptions& options, std::string_view service) {
+  BridgeOptions bridge;
+  bridge.service = service;
+  bridge.project = options.project;
+  bridge.experiment = options.experiment;
+  bridge.folder = options.run_folder;
+  bridge.config = options.config;
+  bridge.resume = options.resume_step.has_value();
+  return bridge;
 }
 
 }  // namespace
+
+Tracker::Tracker(std::vector<std::unique_ptr<MetricSink>> sinks) {
+  for (auto& sink : sinks) outputs_.push_back({std::move(sink), Backlog<Line>(kMostWaiting)});
+}
+
+void Tracker::log(int64_t step, const Metrics& metrics) {
+  for (Output& output : outputs_)
+    output.waiting.write({step, metrics}, [&](const Line& line) { output.sink->log(line.step, line.metrics); });
+}
 
 std::string console_line(int64_t step, const Metrics& metrics) {
   std::string line = fmt::format("step:{}", step);
@@ -99,21 +111,22 @@ std::string console_line(int64_t step, const Metrics& metrics) {
   return line;
 }
 
-Tracker make_tracker(std::span<const std::string> names, const std::filesystem::path& run_folder,
-                     std::string_view project, std::string_view experiment, std::optional<int64_t> resume_step) {
-  check_names(names);
-  const auto metrics_path = run_folder / "metrics.jsonl";
-  const bool replaces_service = warn_of_services(names, metrics_path);
+Tracker make_tracker(const TrackerOptions& options) {
+  check_names(options.names);
+  const auto metrics_path = options.run_folder / "metrics.jsonl";
+  const auto wants = [&](std::string_view name) { return contains(options.names, name); };
   std::vector<std::unique_ptr<MetricSink>> sinks;
   // The terminal comes last: what it shows is already on disk.
-  if (replaces_service || contains(names, "file")) {
-    if (resume_step) truncate_jsonl_after(metrics_path, *resume_step);
+  if (wants("file") || std::ranges::any_of(kServices, wants)) {
+    if (options.resume_step) truncate_jsonl_after(metrics_path, *options.resume_step);
     sinks.push_back(std::make_unique<FileSink>(metrics_path));
   }
-  if (contains(names, "tensorboard"))
-    sinks.push_back(
-        std::make_unique<TensorboardSink>(tensorboard_folder(run_folder, project, experiment), resume_step));
-  if (contains(names, "console")) sinks.push_back(std::make_unique<ConsoleSink>());
+  if (wants("tensorboard"))
+    sinks.push_back(std::make_unique<TensorboardSink>(
+        tensorboard_folder(options.run_folder, options.project, options.experiment), options.resume_step));
+  for (const std::string_view service : kServices)
+    if (wants(service)) sinks.push_back(std::make_unique<BridgeSink>(bridge_options(options, service)));
+  if (wants("console")) sinks.push_back(std::make_unique<ConsoleSink>());
   return Tracker(std::move(sinks));
 }
 

@@ -5,11 +5,12 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "observe/backlog.h"
 #include "observe/metrics.h"
 
 namespace tandem {
@@ -20,31 +21,42 @@ class MetricSink {
   virtual void log(int64_t step, const Metrics& metrics) = 0;  // on disk or terminal when it returns
 };
 
-// Hands every step to each of its sinks. Not thread-safe.
+// Hands every step to each of its sinks. What a sink cannot write (IoError) waits for its next step. Not thread-safe.
 class Tracker {
  public:
-  explicit Tracker(std::vector<std::unique_ptr<MetricSink>> sinks) : sinks_(std::move(sinks)) {}
-  void log(int64_t step, const Metrics& metrics) {
-    for (const auto& sink : sinks_) sink->log(step, metrics);
-  }
+  explicit Tracker(std::vector<std::unique_ptr<MetricSink>> sinks);
+  void log(int64_t step, const Metrics& metrics);
 
  private:
-  std::vector<std::unique_ptr<MetricSink>> sinks_;
+  struct Line {
+    int64_t step;
+    Metrics metrics;
+  };
+  struct Output {
+    std::unique_ptr<MetricSink> sink;
+    Backlog<Line> waiting;
+  };
+  std::vector<Output> outputs_;
 };
 
 // The console's line: "step:3 - actor/pg_loss:0.0125 - ...", whole numbers in full, others to six digits.
 std::string console_line(int64_t step, const Metrics& metrics);
 
+struct TrackerOptions {
+  std::vector<std::string> names;  // a name listed twice counts once
+  std::filesystem::path run_folder;
+  std::string project, experiment;
+  std::vector<std::pair<std::string, std::string>> config;  // what services show of the run
+  std::optional<int64_t> resume_step;  // the last step that the resumed run keeps; absent: nothing is dropped
+};
+
 // console      console_line() on stdout
 // file         run_folder/metrics.jsonl, one flat object a step (observe/metrics.h, to_json)
 // tensorboard  an event file in $TENSORBOARD_DIR, else in run_folder/tensorboard/<project>/<experiment>
-// wandb, mlflow, swanlab and verl's other services are not in this build: one warning names them, and metrics.jsonl is
-// written even if "file" is not listed. Names listed twice count once.
-// `resume_step`: the last step that the resumed run keeps; what the file and tensorboard hold of later steps is dropped
-// (TensorBoard is told by a session start event, as torch's SummaryWriter(purge_step) does). Absent: nothing is
-// dropped.
-Tracker make_tracker(std::span<const std::string> names, const std::filesystem::path& run_folder,
-                     std::string_view project, std::string_view experiment,
-                     std::optional<int64_t> resume_step = std::nullopt);
+// wandb, mlflow, swanlab, trackio   by their Python packages (observe/bridge.h); metrics.jsonl is written even if
+//              "file" is not listed
+// What the file and tensorboard hold of steps after resume_step is dropped (TensorBoard is told by a session start
+// event, as torch's SummaryWriter(purge_step) does).
+Tracker make_tracker(const TrackerOptions& options);
 
 }  // namespace tandem

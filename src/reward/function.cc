@@ -12,9 +12,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/child_process.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "reward/child_process.h"
 #include "reward/function_script.h"
 
 namespace tandem {

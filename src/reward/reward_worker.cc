@@ -22,6 +22,11 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 }  // namespace
 
 std::future<RewardResult> RewardWorker::start(const Trajectory& trajectory) {
+  if (auto known = given_.recall ? given_.recall(trajectory) : std::nullopt) {
+    std::promise<RewardResult> result;
+    result.set_value(std::move(*known));
+    return result.get_future();
+  }
   const Prompt& prompt = *trajectory.prompt;
   return function_->submit({prompt.data_source, tokenizer_.decode(trajectory.response_ids), prompt.ground_truth,
                             prompt.extra_info, trajectory.stop_reason != StopReason::kLength, prompt.id,
@@ -31,10 +36,20 @@ std::future<RewardResult> RewardWorker::start(const Trajectory& trajectory) {
 void RewardWorker::submit(const TrajectoryPtr& trajectory) {
   auto result = start(*trajectory);
   const std::lock_guard lock(mutex_);
-  pending_[trajectory.get()] = {trajectory, std::move(result)};
+  pending_[trajectory.get()] = {trajectory, result.share()};
 }
 
-std::future<RewardResult> RewardWorker::take(const TrajectoryPtr& trajectory) {
+void RewardWorker::throw_failed() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [key, pending] : pending_) {
+    if (pending.succeeded || pending.trajectory.expired()) continue;
+    if (pending.result.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
+    pending.result.get();
+    pending.succeeded = true;
+  }
+}
+
+std::shared_future<RewardResult> RewardWorker::take(const TrajectoryPtr& trajectory) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = pending_.find(trajectory.get());
@@ -44,16 +59,17 @@ std::future<RewardResult> RewardWorker::take(const TrajectoryPtr& trajectory) {
       return result;
     }
   }
-  return start(*trajectory);
+  return start(*trajectory).share();
 }
 
 ScoredBatch RewardWorker::score(const RolloutBatch& batch) {
-  std::vector<std::future<RewardResult>> results;
+  std::vector<std::shared_future<RewardResult>> results;
   for (const Sample& sample : batch) results.push_back(take(store_->get(sample.handle)));
   const auto begin = Clock::now();
   ScoredBatch scored{batch, {}};
   for (size_t i = 0; i < batch.size(); ++i) {
     const RewardResult result = results[i].get();
+    if (given_.record) given_.record(*store_->get(batch[i].handle), result);
     Sample& sample = scored.samples[i];
     sample.score = result.score;
     sample.reward = sample.score + overlong_penalty(overlong_, sample.response_length);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,16 +21,31 @@ struct ScoredBatch {
   std::vector<std::vector<std::pair<std::string, double>>> extras;
 };
 
-// submit() and score() may be called from different threads.
+// Rewards of an interrupted run, which need not be asked for again. Both may be empty; called from the threads of
+// submit() and score().
+struct GivenRewards {
+  std::function<std::optional<RewardResult>(const Trajectory&)> recall;
+  std::function<void(const Trajectory&, const RewardResult&)> record;
+};
+
+// submit(), throw_failed() and score() may be called from different threads.
 class RewardWorker {
  public:
   // `tokenizer` must outlive it.
   RewardWorker(std::unique_ptr<RewardFunction> function, std::shared_ptr<const TrajectoryStore> store,
-               const Tokenizer& tokenizer, const OverlongOptions& overlong)
-      : function_(std::move(function)), store_(std::move(store)), tokenizer_(tokenizer), overlong_(overlong) {}
+               const Tokenizer& tokenizer, const OverlongOptions& overlong, GivenRewards given = {})
+      : function_(std::move(function)),
+        store_(std::move(store)),
+        tokenizer_(tokenizer),
+        overlong_(overlong),
+        given_(std::move(given)) {}
 
   // Starts scoring a response while others are still being drawn. Optional: score() starts what was not submitted.
   void submit(const TrajectoryPtr& trajectory);
+
+  // Throws the DataError of a submitted response that cannot be scored, as soon as that is known: what else is drawn is
+  // then of no use. Cheap, never waits.
+  void throw_failed();
 
   // Sets score and reward of each sample. DataError as RewardFunction::score.
   ScoredBatch score(const RolloutBatch& batch);
@@ -41,17 +57,19 @@ class RewardWorker {
  private:
   struct Pending {
     std::weak_ptr<const Trajectory> trajectory;  // an expired one was never asked for
-    std::future<RewardResult> result;
+    std::shared_future<RewardResult> result;
+    bool succeeded = false;
   };
 
   std::future<RewardResult> start(const Trajectory& trajectory);
-  std::future<RewardResult> take(const TrajectoryPtr& trajectory);
+  std::shared_future<RewardResult> take(const TrajectoryPtr& trajectory);
   void forget_unasked();
 
   std::unique_ptr<RewardFunction> function_;
   std::shared_ptr<const TrajectoryStore> store_;
   const Tokenizer& tokenizer_;
   OverlongOptions overlong_;
+  GivenRewards given_;
   std::mutex mutex_;
   std::map<const Trajectory*, Pending> pending_;
   double waited_ = 0;  // seconds, since the last report

@@ -67,7 +67,9 @@ void Generator::add(std::shared_ptr<const GenerationRequest> request) {
       request->params.min_tokens > 1)
     throw ConfigError("with min_tokens, at most " + std::to_string(kernels::kMaxBarredIds) +
                       " ids may end a response on a GPU; name fewer stop_token_ids, or set min_tokens=0");
-  SequencePtr leader = new_sequence(request, 0);
+  check(request->sample_indices.empty() || request->sample_indices.size() == request->num_samples,
+        "a request names other samples than it asks for");
+  SequencePtr leader = new_sequence(request, request->index_of(0));
   leader->num_forks = request->num_samples - 1;
   scheduler_.add(std::move(leader));
   stats_.num_prompt_tokens += length;
@@ -89,6 +91,8 @@ SequencePtr Generator::new_sequence(const std::shared_ptr<const GenerationReques
 bool Generator::step() {
   if (options_.preempt_every > 0 && stats_.num_passes % options_.preempt_every == options_.preempt_every - 1)
     scheduler_.preempt(1);
+  GeneratorPass told;
+  if (options_.on_pass) told.begin = std::chrono::steady_clock::now();
   const std::vector<ScheduledSequence> pass = scheduler_.schedule();
   if (pass.empty()) return false;
   std::vector<int32_t> rows;
@@ -112,6 +116,12 @@ bool Generator::step() {
   }
   ++stats_.num_passes;
   stats_.num_computed_tokens += batch.num_tokens();
+  if (options_.on_pass) {
+    told.end = std::chrono::steady_clock::now();
+    told.num_sequences = static_cast<int64_t>(pass.size());
+    told.num_tokens = batch.num_tokens(), told.num_drawn = static_cast<int64_t>(draws.size());
+    options_.on_pass(told);
+  }
   return true;
 }
 
@@ -140,7 +150,7 @@ TokenBatch Generator::make_batch(std::span<const ScheduledSequence> pass, std::v
     const int32_t last = first + static_cast<int32_t>(num_tokens) - 1;
     for (uint32_t fork = 1; fork <= sequence->num_forks + 1; ++fork) {
       if (fork == 1 || decoder_.on_device()) rows.push_back(last);
-      const uint32_t sample = sequence->sample_index + (fork <= sequence->num_forks ? fork : 0);
+      const uint32_t sample = fork <= sequence->num_forks ? sequence->request->index_of(fork) : sequence->sample_index;
       draws.push_back({sequence, sample, rows.size() - 1, {}, {}});
     }
     sequence->num_forks = 0;

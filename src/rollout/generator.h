@@ -2,6 +2,7 @@
 // thread-safe.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,12 +15,19 @@
 
 namespace tandem {
 
+// A forward pass and the drawing after it, for traces.
+struct GeneratorPass {
+  std::chrono::steady_clock::time_point begin, end;
+  int64_t num_sequences = 0, num_tokens = 0, num_drawn = 0;
+};
+
 struct GeneratorOptions {
   SchedulerOptions scheduler;
   int64_t num_blocks = 0;  // of the paged cache, kKvBlock tokens each
   bool prefix_caching = true;
   int64_t max_model_len = 0;  // prompt and response together
   int64_t num_drawable = 0;   // ids a response may hold; a model's vocabulary may be padded beyond it
+  std::function<void(const GeneratorPass&)> on_pass;  // may be empty
   int64_t preempt_every = 0;  // tests: set the latest sequence back every so many passes; 0 never
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -10,6 +11,8 @@
 
 namespace tandem {
 namespace {
+
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 
 struct Candidate {
   TokenId id;
@@ -55,6 +58,42 @@ std::vector<Candidate> narrow(std::vector<Candidate> all, const SamplingParams& 
 }
 [[noreturn]] void all_barred() {
   throw DataError("every token is barred by min_tokens; lower min_tokens or set ignore_eos");
+}
+
+[[noreturn]] void nothing_left() {
+  throw DataError("no token that may be drawn has any probability; lower min_tokens");
+}
+
+std::vector<float> without(std::span<const float> logits, std::span<const TokenId> barred) {
+  std::vector<float> left(logits.begin(), logits.end());
+  for (const TokenId id : barred)
+    if (id >= 0 && id < static_cast<TokenId>(left.size())) left[static_cast<size_t>(id)] = kImpossible;
+  return left;
+}
+
+// By a maximum of its own: what may be drawn can lie far below what may not.
+TokenId draw_whole(std::span<const float> logits, float inverse, double uniform) {
+  const kernels::RowStats stats = kernels::row_stats(logits, inverse, false);
+  if (!std::isfinite(stats.log_sum)) nothing_left();
+  return kernels::invert_distribution(logits, inverse, stats, uniform);
+}
+
+TokenId draw_narrowed(std::span<const float> logits, float inverse, float max, const SamplingParams& params,
+                      double uniform) {
+  std::vector<Candidate> all;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double weight = std::exp(static_cast<double>(logits[i]) * inverse - max);
+    if (weight > 0) all.push_back({static_cast<TokenId>(i), weight});
+  }
+  if (all.empty()) nothing_left();
+  all = narrow(std::move(all), params);
+  double kept = 0;
+  for (const Candidate& c : all) kept += c.probability;
+  const double goal = uniform * kept;
+  double sum = 0;
+  for (const Candidate& c : all)
+    if ((sum += c.probability) > goal) return c.id;
+  return all.back().id;  // rounding left the goal just above the sum
 }
 
 }  // namespace
@@ -114,22 +153,9 @@ DrawnToken draw_token(std::span<const float> logits, const SamplingParams& param
                      (params.top_k <= 0 || params.top_k >= static_cast<int64_t>(logits.size()));
   if (whole && barred.empty() && drawable.size() == logits.size())
     return finish(kernels::invert_distribution(logits, inverse, stats, uniform));
-
-  std::vector<Candidate> all;
-  for (size_t i = 0; i < drawable.size(); ++i) {
-    const auto id = static_cast<TokenId>(i);
-    const double weight = std::exp(static_cast<double>(drawable[i]) * inverse - stats.max);
-    if (weight > 0 && std::find(barred.begin(), barred.end(), id) == barred.end()) all.push_back({id, weight});
-  }
-  if (all.empty()) throw DataError("no token that may be drawn has any probability; lower min_tokens");
-  if (!whole) all = narrow(std::move(all), params);
-  double kept = 0;
-  for (const Candidate& c : all) kept += c.probability;
-  const double goal = uniform * kept;
-  double sum = 0;
-  for (const Candidate& c : all)
-    if ((sum += c.probability) > goal) return finish(c.id);
-  return finish(all.back().id);  // rounding left the goal just above the sum
+  const std::vector<float> allowed = without(drawable, barred);
+  if (whole) return finish(draw_whole(allowed, inverse, uniform));
+  return finish(draw_narrowed(allowed, inverse, stats.max, params, uniform));
 }
 
 void validate(const SamplingParams& p) {

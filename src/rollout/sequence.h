@@ -29,10 +29,13 @@ struct GenerationRequest {
   SamplingParams params;
   uint32_t num_samples = 1;
   uint64_t policy_version = 0;
-  // All may be empty. They are called by step(), and must not call the generator. Without on_failure step() throws.
+  // The callbacks may all be empty. step() calls them; they must not call the generator. Without on_failure it throws.
   TextCallback on_text = {};
+  std::vector<uint32_t> sample_indices = {};  // one a sample, each once; empty: 0, 1 ...
   TokenCallback on_token = {};
   FailureCallback on_failure = {};
+
+  uint32_t index_of(uint32_t sample) const { return sample_indices.empty() ? sample : sample_indices[sample]; }
 };
 
 struct Sequence {

@@ -68,16 +68,19 @@ void forward_backward(const Decoder& decoder, SampleList samples, const Batching
   }
 }
 
-Optimizer::StepResult guarded_step(Optimizer& optimizer, DecoderWeights& weights, const DecoderWeights& gradients,
-                                   double loss, std::string_view lr_key) {
+std::optional<Optimizer::StepResult> guarded_step(Optimizer& optimizer, DecoderWeights& weights,
+                                                  const DecoderWeights& gradients, double loss, std::string_view lr_key,
+                                                  const BatchingOptions& options,
+                                                  std::span<const TrainingSample> samples, bool unchanged) {
   const Optimizer::StepResult step =
       std::isfinite(loss) ? optimizer.step(weights, gradients) : Optimizer::StepResult{std::nan(""), 0};
-  if (!std::isfinite(step.grad_norm))
-    throw DataError(
-        fmt::format("the loss is {} and the gradient's norm {} at optimizer step {}; the weights are unchanged: lower "
-                    "{}, or look at the data and its rewards",
-                    loss, step.grad_norm, optimizer.num_steps(), lr_key));
-  return step;
+  if (std::isfinite(step.grad_norm)) return step;
+  if (options.on_nonfinite && options.on_nonfinite({samples, loss, step.grad_norm, optimizer.num_steps(), unchanged}))
+    return std::nullopt;
+  throw DataError(
+      fmt::format("the loss is {} and the gradient's norm {} at optimizer step {}; the weights are unchanged: lower "
+                  "{}, or look at the data and its rewards",
+                  loss, step.grad_norm, optimizer.num_steps(), lr_key));
 }
 
 void set_to_zero(DecoderWeights& gradients) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,14 @@
 #include "train/training_sample.h"
 
 namespace tandem {
+
+// A mini-batch whose loss or gradient is not finite. The weights are still those that it met.
+struct NonFiniteUpdate {
+  std::span<const TrainingSample> samples;
+  double loss = 0, grad_norm = 0;
+  int64_t optimizer_steps = 0;  // made before it
+  bool unchanged = false;       // none of them since the samples were drawn
+};
 
 struct BatchingOptions {
   int64_t mini_batch_samples = 0;  // samples of an optimizer step
@@ -22,6 +31,8 @@ struct BatchingOptions {
   size_t unit_samples = 1;               // so many neighbours come into the same micro-batch
   int64_t activation_bytes = 256 << 20;  // micro-batches are cut so that all activations fit, and beyond it recompute
   bool may_recompute = true;
+  // Told of a mini-batch that cannot be learnt from; true: leave it out and go on. Empty: as false.
+  std::function<bool(const NonFiniteUpdate&)> on_nonfinite;
 };
 
 using OnTokens = std::function<void(int64_t tokens)>;  // so many more response tokens are through; may be empty
@@ -47,10 +58,12 @@ std::vector<double> temperatures_of(SampleList samples);
 void forward_backward(const Decoder& decoder, SampleList samples, const BatchingOptions& options, const HeadPass& head,
                       DecoderWeights& gradients, const OnTokens& on_tokens);
 
-// One optimizer step. DataError when `loss` or the gradient is not finite; the weights are then unchanged. `lr_key` is
-// that of the learning rate.
-Optimizer::StepResult guarded_step(Optimizer& optimizer, DecoderWeights& weights, const DecoderWeights& gradients,
-                                   double loss, std::string_view lr_key);
+// One optimizer step. Where `loss` or the gradient is not finite the weights stay unchanged: nothing is returned if
+// on_nonfinite leaves the mini-batch out, else it is a DataError. `lr_key` is that of the learning rate.
+std::optional<Optimizer::StepResult> guarded_step(Optimizer& optimizer, DecoderWeights& weights,
+                                                  const DecoderWeights& gradients, double loss, std::string_view lr_key,
+                                                  const BatchingOptions& options,
+                                                  std::span<const TrainingSample> samples, bool unchanged = false);
 
 void set_to_zero(DecoderWeights& gradients);
 

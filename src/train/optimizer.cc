@@ -18,12 +18,12 @@ double learning_rate(const OptimizerOptions& o, int64_t step) {
   return o.lr * std::max(0.0, o.min_lr_ratio + (1 - o.min_lr_ratio) * wave);
 }
 
-Optimizer::Optimizer(const ModelConfig& config, OptimizerOptions options, at::Device device)
-    : options_(options), moment1_(zero_weights(config, device)), moment2_(zero_weights(config, device)) {}
+Optimizer::Optimizer(const DecoderWeights& weights, OptimizerOptions options)
+    : options_(options), moment1_(zeros_of_trained(weights)), moment2_(zeros_of_trained(weights)) {}
 
 Optimizer::StepResult Optimizer::step(DecoderWeights& weights, const DecoderWeights& gradients) {
-  const auto compute = parameters(weights), w = parameters(masters(weights)), g = parameters(gradients),
-             m = parameters(moment1_), v = parameters(moment2_);
+  const auto compute = parameters(trained(weights)), w = parameters(trained(masters(weights))),
+             g = parameters(gradients), m = parameters(moment1_), v = parameters(moment2_);
   std::vector<at::Tensor> all;
   for (const auto& gradient : g) all.push_back(gradient.tensor);
   const double squares = kernels::sum_of_squares(all);

@@ -1,5 +1,5 @@
-// AdamW over a decoder's parameters, with fp32 weights (or the fp32 masters of others, which are then rounded anew),
-// clipping by the global norm, and the learning rate's course. State can be saved and restored exactly.
+// AdamW over what is trained of a decoder, with fp32 weights (or the fp32 masters of others, which are then rounded
+// anew), clipping by the global norm, and the learning rate's course. State can be saved and restored exactly.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ double learning_rate(const OptimizerOptions& options, int64_t step);
 
 class Optimizer {
  public:
-  // State lies on `device`.
-  Optimizer(const ModelConfig& config, OptimizerOptions options, at::Device device = at::kCPU);
+  // State lies where `weights` do.
+  Optimizer(const DecoderWeights& weights, OptimizerOptions options);
 
   struct StepResult {
     double grad_norm = 0;  // before clipping

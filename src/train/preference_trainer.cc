@@ -109,10 +109,10 @@ PreferenceStats PreferenceTrainer::accumulate(std::span<const TrainingSample> sa
 
 PreferenceTrainer::Result PreferenceTrainer::update(std::span<const TrainingSample> samples,
                                                     const OnTokens& on_tokens) {
-  DecoderWeights gradients = zero_weights(decoder_.config(), decoder_.device());
+  DecoderWeights gradients = zeros_of_trained(decoder_.weights());
   Result result{accumulate(samples, gradients, on_tokens)};
-  const auto step = guarded_step(optimizer_, decoder_.weights(), gradients, result.loss, "optim.lr");
-  result.grad_norm = step.grad_norm, result.lr = step.lr;
+  const auto step = guarded_step(optimizer_, decoder_.weights(), gradients, result.loss, "optim.lr", options_, samples);
+  if (step) result.grad_norm = step->grad_norm, result.lr = step->lr;
   return result;
 }
 

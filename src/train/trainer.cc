@@ -30,14 +30,20 @@ void set_sequences(MiniBatchLoss& loss, std::span<const size_t> chosen, size_t f
 
 UpdateStats Trainer::update(std::span<const TrainingSample> samples, const OnTokens& on_tokens) {
   UpdateStats total;
-  DecoderWeights gradients = zero_weights(decoder_.config(), decoder_.device());
+  DecoderWeights gradients = zeros_of_trained(decoder_.weights());
   for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
     const auto order = epoch_samples(samples, options_, epoch, static_cast<uint64_t>(optimizer_.num_steps()));
     for (const auto& mini_batch : mini_batches(order, options_.mini_batch_samples)) {
-      if (total.num_optimizer_steps > 0) set_to_zero(gradients);
-      UpdateStats part = accumulate(mini_batch, gradients, on_tokens, total.num_optimizer_steps == 0);
-      const auto [grad_norm, lr] = guarded_step(optimizer_, decoder_.weights(), gradients, part.loss, options_.lr_key);
-      part.grad_norm = grad_norm, part.lr = lr, part.num_optimizer_steps = 1;
+      if (total.num_optimizer_steps + total.num_skipped_updates > 0) set_to_zero(gradients);
+      const bool unchanged = total.num_optimizer_steps == 0;
+      UpdateStats part = accumulate(mini_batch, gradients, on_tokens, unchanged);
+      const auto step = guarded_step(optimizer_, decoder_.weights(), gradients, part.loss, options_.lr_key, options_,
+                                     mini_batch, unchanged);
+      if (!step) {
+        ++total.num_skipped_updates;
+        continue;
+      }
+      part.grad_norm = step->grad_norm, part.lr = step->lr, part.num_optimizer_steps = 1;
       add(total, part);
     }
   }

@@ -22,6 +22,7 @@ struct TrainerOptions : LossOptions, BatchingOptions {
 struct UpdateStats : LossSums {  // means over mini-batches; the clip fractions and ppo_kl over computed tokens
   double grad_norm = 0, lr = 0;  // mean; last
   int64_t num_optimizer_steps = 0, num_tokens = 0, num_skipped_samples = 0;
+  int64_t num_skipped_updates = 0;  // not finite, and left out of everything above
 };
 
 class Trainer {

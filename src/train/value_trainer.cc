@@ -79,16 +79,20 @@ ValueStats ValueTrainer::accumulate(std::span<const TrainingSample> samples, Dec
 
 ValueStats ValueTrainer::update(std::span<const TrainingSample> samples, const OnTokens& on_tokens) {
   ValueStats total;
-  DecoderWeights gradients = zero_weights(decoder_.config());
+  DecoderWeights gradients = zeros_of_trained(decoder_.weights());
   for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
     const auto order = epoch_samples(samples, options_, epoch, static_cast<uint64_t>(optimizer_.num_steps()));
     for (const auto& mini_batch : mini_batches(order, options_.mini_batch_samples)) {
-      if (total.num_optimizer_steps > 0) set_to_zero(gradients);
+      if (total.num_optimizer_steps + total.num_skipped_updates > 0) set_to_zero(gradients);
       const ValueStats part = accumulate(mini_batch, gradients, on_tokens);
-      const auto [grad_norm, lr] =
-          guarded_step(optimizer_, decoder_.weights(), gradients, part.vf_loss, "critic.optim.lr");
+      const auto step = guarded_step(optimizer_, decoder_.weights(), gradients, part.vf_loss, "critic.optim.lr",
+                                     options_, mini_batch);
+      if (!step) {
+        ++total.num_skipped_updates;
+        continue;
+      }
       total.vf_loss += part.vf_loss, total.clip_fraction += part.clip_fraction, total.mean_value += part.mean_value;
-      total.grad_norm += grad_norm, total.lr = lr;
+      total.grad_norm += step->grad_norm, total.lr = step->lr;
       total.num_tokens += part.num_tokens, ++total.num_optimizer_steps;
     }
   }

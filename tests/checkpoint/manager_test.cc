@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/scratch_folder.h"
+#include "checkpoint/sharded_io.h"
 
 namespace tandem {
 namespace {
@@ -16,7 +18,7 @@ namespace fs = std::filesystem;
 
 void write_run(const fs::path& folder, const std::string& weights) {
   fs::create_directories(folder / "actor");
-  put(folder / "actor" / "model.safetensors", weights);
+  put(folder / "actor" / "weights.bin", weights);
   put(folder / "data.json", "{}");
 }
 
@@ -55,7 +57,7 @@ TEST_F(Manager, SavesInVerlsLayout) {
   EXPECT_EQ(saved.folder, folder(2));
   EXPECT_EQ(save(4).step, 4);
   EXPECT_EQ(read_file(root_ / "latest_checkpointed_iteration.txt"), "4");
-  EXPECT_EQ(read_file(folder(4) / "actor/model.safetensors"), "weights of step 4");
+  EXPECT_EQ(read_file(folder(4) / "actor/weights.bin"), "weights of step 4");
   EXPECT_EQ(latest(Verify::kContent), 4);
   EXPECT_EQ(warnings_, "");
   EXPECT_EQ(open_checkpoint(folder(2)).step, 2);
@@ -76,9 +78,9 @@ TEST_F(Manager, SkipsAFolderWithoutManifest) {  // CKPT-1 (i)
 
 TEST_F(Manager, SkipsTruncatedWeights) {  // CKPT-1 (ii)
   save(4), save(6);
-  fs::resize_file(folder(6) / "actor/model.safetensors", 3);
+  fs::resize_file(folder(6) / "actor/weights.bin", 3);
   EXPECT_EQ(latest(), 4);
-  expect_names(warnings_, {"global_step_6", "actor/model.safetensors has 3 bytes, not 17"});
+  expect_names(warnings_, {"global_step_6", "actor/weights.bin has 3 bytes, not 17"});
   expect_names(error_opening(6), {"global_step_6", "3 bytes"});
 }
 
@@ -100,10 +102,10 @@ TEST_F(Manager, SkipsAPointerToNothing) {  // CKPT-1 (iv)
 
 TEST_F(Manager, AFlippedBitIsFoundByContent) {
   save(4), save(6);
-  put(folder(6) / "actor/model.safetensors", "weights of step 7");
+  put(folder(6) / "actor/weights.bin", "weights of step 7");
   EXPECT_EQ(latest(Verify::kContent), 4);
   expect_names(warnings_, {"global_step_6", "checksum"});
-  expect_names(error_opening(6), {"actor/model.safetensors", "checksum"});
+  expect_names(error_opening(6), {"actor/weights.bin", "checksum"});
 }
 
 TEST_F(Manager, AMissingFileOrABrokenManifestIsFound) {
@@ -164,7 +166,7 @@ TEST_F(Manager, AFailedSaveLeavesEverythingAsItWas) {
     });
   });
   EXPECT_EQ(error, "no space");
-  EXPECT_EQ(read_file(folder(6) / "actor/model.safetensors"), "weights of step 6");
+  EXPECT_EQ(read_file(folder(6) / "actor/weights.bin"), "weights of step 6");
   EXPECT_EQ(latest(Verify::kContent), 6);
   EXPECT_EQ(entries(), 2u);
 }
@@ -219,6 +221,26 @@ TEST_F(Manager, AKilledSaveNeverLosesTheNewest) {
   std::string names;
   for (const auto& entry : fs::directory_iterator(root_)) names += entry.path().filename().string() + " ";
   EXPECT_EQ(entries(), 2u) << names;  // the one kept and the pointer; no leftovers
+}
+
+TEST(Manifest, SaysWhereEachTensorLies) {
+  const ScratchFolder root;
+  CheckpointManager manager(root.path());
+  const std::vector<float> values(6, 1);
+  const Checkpoint saved = manager.save(3, [&](const fs::path& made) {
+    write_safetensors(made / "whole.safetensors", std::vector{view_of("v", values, {6})});
+    write_slices(made / "rank_1.safetensors", {{"w", DType::kF32, {4, 3}, {2, 0}, {2, 3}}},
+                 [&](size_t) { return std::as_bytes(std::span(values)); });
+  });
+  const std::string text = read_file(saved.folder / "manifest.json");
+  const auto manifest = nlohmann::json::parse(text);
+  const auto slice = nlohmann::json::parse(
+      R"({"name": "w", "dtype": "F32", "global_shape": [4, 3], "start": [2, 0], "shape": [2, 3]})");
+  const auto whole = nlohmann::json::parse(
+      R"({"name": "v", "dtype": "F32", "global_shape": [6], "start": [0], "shape": [6]})");
+  EXPECT_EQ(manifest["files"][0]["tensors"], nlohmann::json::array({slice}));
+  EXPECT_EQ(manifest["files"][1]["tensors"], nlohmann::json::array({whole}));
+  EXPECT_EQ(manager.find_latest(Verify::kContent)->step, 3);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST(LoadTuning, ReadsVerlsKeys) {
   const TuningConfig config =
       load({"data.train_files=[a.parquet,b.parquet]", "data.max_length=77", "optim.lr=2e-5", "optim.betas=[0.9,0.95]",
             "data.micro_batch_size_per_gpu=4", "trainer.experiment_name=x",
-            "+data.apply_chat_template_kwargs.enable_thinking=False", "trainer.logger=['console','wandb']"});
+            "+data.apply_chat_template_kwargs.enable_thinking=False", "trainer.logger=['console','clearml']"});
   EXPECT_EQ(config.data.train_files, (Words{"a.parquet", "b.parquet"}));
   EXPECT_EQ(config.data.max_length, 77);
   EXPECT_EQ(config.optim.lr, 2e-5);
@@ -51,10 +51,22 @@ TEST(LoadTuning, OlderNamesAndKeysWithoutEffect) {
   EXPECT_EQ(config.optim.lr_warmup_steps_ratio, 0.1);
 }
 
+TEST(LoadTuning, Adapters) {
+  const TuningConfig config = load_tuning_config(
+      {}, Words{"model.path=m", "data.train_files=a", "model.lora_rank=8", "model.target_modules=all-linear",
+                "model.exclude_modules=[o_proj,down_proj]"});
+  EXPECT_EQ(config.model.lora_rank, 8);
+  EXPECT_EQ(config.model.lora_alpha, 16);
+  EXPECT_EQ(config.model.target_modules, Words{"all-linear"});
+  EXPECT_EQ(config.model.exclude_modules, (Words{"o_proj", "down_proj"}));
+}
+
 TEST(LoadTuning, RefusesNamingTheKey) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"data.max_lenght=5", "data.max_length"},
-      {"model.lora_rank=8", "model.lora_rank"},
+      {"model.lora.rank=8", "model.lora_rank"},
+      {"model.lora_rank=-1", "model.lora_rank"},
+      {"model.lora_alpha=0", "model.lora_alpha"},
       {"optim.lr=-1", "optim.lr"},
       {"data.train_batch_size=0", "data.train_batch_size"},
       {"trainer.n_gpus_per_node=8", "n_gpus_per_node"},
@@ -69,7 +81,7 @@ TEST(LoadTuning, RefusesNamingTheKey) {
 }
 
 TEST(LoadTuning, TrackersElsewhereAreDroppedHoweverTheyAreWritten) {
-  for (const char* word : {"trainer.logger=wandb", "trainer.logger=[wandb]", "trainer.logger='[wandb]'"}) {
+  for (const char* word : {"trainer.logger=clearml", "trainer.logger=[clearml]", "trainer.logger='[clearml]'"}) {
     EXPECT_EQ(load({word}).trainer.logger, Words{}) << word;
     EXPECT_EQ(load_config({}, Words{"actor_rollout_ref.model.path=m", word}).trainer.logger, Words{}) << word;
   }

@@ -114,9 +114,16 @@ const std::vector<Line> kOtherLines = {
     {"actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1", kA},
     {"actor_rollout_ref.actor.megatron.use_mbridge=True", kA},
     {"actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", kR},
-    {"actor_rollout_ref.model.lora_rank=64", kR},
-    {"actor_rollout_ref.model.lora_rank=0", kA},
-    {"actor_rollout_ref.model.lora_alpha=32", kA},
+    {"actor_rollout_ref.model.lora_rank=64", kH},
+    {"actor_rollout_ref.model.lora_alpha=32", kH},
+    {"actor_rollout_ref.model.target_modules=all-linear", kH},
+    {"actor_rollout_ref.model.target_modules=[q_proj,v_proj]", kH},
+    {"actor_rollout_ref.model.exclude_modules=[down_proj]", kH},
+    {"actor_rollout_ref.model.lora_adapter_path=null", kH},
+    {"actor_rollout_ref.model.lora.rank=8", kR},
+    {"actor_rollout_ref.model.lora.alpha=32", kA},
+    {"actor_rollout_ref.rollout.load_format=safetensors", kA},
+    {"actor_rollout_ref.rollout.layered_summon=True", kA},
     {"actor_rollout_ref.rollout.quantization=fp8", kR},
     {"actor_rollout_ref.rollout.quantization=null", kA},
     {"actor_rollout_ref.rollout.multi_turn.enable=True", kR},
@@ -172,16 +179,34 @@ TEST(VerlKeys, AGrpoScriptLoadsAndEachIdleKeyIsExplained) {
   EXPECT_EQ(loaded.config.actor_rollout_ref.rollout.n, 5);
   EXPECT_EQ(loaded.config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu, 24576);
   EXPECT_EQ(loaded.config.data.train_files.size(), 2u);
-  EXPECT_EQ(loaded.config.trainer.logger, std::vector<std::string>{"console"});
+  EXPECT_EQ(loaded.config.trainer.logger, (std::vector<std::string>{"console", "wandb"}));
   EXPECT_EQ(loaded.config.trainer.project_name, "verl_grpo_example_gsm8k");
   const auto idle = std::ranges::count(kGrpoLines, kA, &Line::expected);
-  EXPECT_EQ(loaded.notes.size(), static_cast<size_t>(idle) + 1);  // and one for wandb
+  EXPECT_EQ(loaded.notes.size(), static_cast<size_t>(idle));
   const auto explained = [&](const std::string& start) {
     return std::ranges::any_of(loaded.notes, [&](const std::string& note) { return note.starts_with(start); });
   };
   EXPECT_TRUE(explained("actor_rollout_ref.rollout.name=vllm has no effect: one engine"));
-  EXPECT_TRUE(explained("trainer.logger: wandb has no effect"));
   EXPECT_TRUE(loaded.warnings.empty());
+}
+
+TEST(VerlKeys, TrackersThatNothingServesAreDroppedWithANote) {
+  const std::vector<std::string> words = {"actor_rollout_ref.model.path=m", "trainer.logger=[console,clearml]"};
+  const LoadedConfig loaded = parse_config("", "", words);
+  EXPECT_EQ(loaded.config.trainer.logger, std::vector<std::string>{"console"});
+  ASSERT_EQ(loaded.notes.size(), 1u);
+  EXPECT_EQ(loaded.notes[0].find("trainer.logger: clearml has no effect"), 0u);
+}
+
+TEST(VerlKeys, ProfiledStepsGoByVerlsNamesToo) {
+  const auto steps = [](const std::string& word) {
+    const std::vector<std::string> words = {"actor_rollout_ref.model.path=m", word};
+    return parse_config("", "", words).config.trainer.profile.steps;
+  };
+  EXPECT_EQ(steps("global_profiler.steps=[3,4]"), (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(steps("trainer.profile.steps=[2]"), std::vector<int64_t>{2});
+  EXPECT_EQ(steps("global_profiler.steps=null"), std::vector<int64_t>{});
+  EXPECT_THROW(steps("trainer.profile.steps=[0]"), ConfigError);
 }
 
 TEST(VerlKeys, ARefusalSaysWhatToDo) {

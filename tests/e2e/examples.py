@@ -23,6 +23,7 @@ EXPECTED = {
     "reinforce_plus_plus": ["actor/reward_kl_penalty", "critic/returns/mean"],
     "gspo": ["actor/pg_loss"],
     "grpo": ["actor/kl_loss"],
+    "lora": ["actor/kl_loss"],
     "drgrpo": ["actor/pg_loss"],
 }
 
@@ -63,6 +64,8 @@ def run(script):
     folders = sorted(os.listdir(f"{name}/checkpoints/global_step_2"))
     if ("critic" in folders) != (name == "ppo") or "actor" not in folders:
         fail(f"{script}: the checkpoint holds {folders}")
+    if ("lora_adapter" in os.listdir(f"{name}/checkpoints/global_step_2/actor")) != (name == "lora"):
+        fail(f"{script}: the checkpoint holds an adapter where it should not, or none where it should")
     return name
 
 
@@ -124,6 +127,7 @@ def main():
     resumed(f"{SOURCE}/examples/ppo_trainer/run_qwen3-0.6b.sh", "ppo", "algorithm.kl_ctrl.type=adaptive",
             "algorithm.kl_ctrl.horizon=100", "trainer.critic_warmup=1")
     resumed(f"{SOURCE}/examples/dapo_trainer/run_qwen3-0.6b.sh", "dapo")
+    resumed(f"{SOURCE}/examples/lora_trainer/run_qwen3-0.6b.sh", "lora")
     missing = EXPECTED.keys() - set(names)
     if missing:
         fail(f"no example script for {sorted(missing)}")

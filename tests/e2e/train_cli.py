@@ -21,7 +21,7 @@ def weights(folder, step=STEPS):
 
 def steady(metrics):
     """What must not depend on the clock."""
-    clock = ("timing", "perf/")
+    clock = ("timing", "perf/", "rollout/")  # rollout/ counts what this process drew; the rest was in the journal
     return [{k: v for k, v in m.items() if not k.startswith(clock)} for m in metrics]
 
 
@@ -159,11 +159,28 @@ def printed_configuration():
     refused("training without a model", ["train", "data.train_files=data/train.parquet"], "actor_rollout_ref.model.path")
 
 
+def a_failing_reward_ends_the_sampling():
+    """64 responses of up to 300 tokens end one by one; the first that cannot be scored ends the run, not the last."""
+    write("counted.py", """
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    with open("asked.txt", "a") as out:
+        out.write("x")
+    raise ValueError("no verdict today")
+""")
+    refused("a reward that raises while others are sampled",
+            settings("x", data__train_batch_size=16, data__max_prompt_length=200, data__max_response_length=300,
+                     reward__custom_reward_function__path="counted.py"), "no verdict today", "sample")
+    with open("asked.txt", encoding="utf-8") as file:
+        asked = len(file.read())
+    expect(0 < asked < 48, f"{asked} of 64 responses were drawn to their end")
+
+
 def errors():
     refused("unknown key", settings("x") + ["actor_rollout_ref.rollout.temprature=1"], "temprature", "temperature")
     refused("no model", settings("x", actor_rollout_ref__model__path="nowhere/at/all"), "nowhere/at/all")
     refused("a reward that raises", settings("x", reward__custom_reward_function__name="broken"),
             "no verdict today", "sample")
+    a_failing_reward_ends_the_sampling()
     refused("min_tokens over max", settings("x", actor_rollout_ref__rollout__min_tokens=9), "min_tokens")
     refused("a negative temperature", settings("x", actor_rollout_ref__rollout__temperature=-1), "temperature")
 

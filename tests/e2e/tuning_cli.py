@@ -133,7 +133,11 @@ def errors():
     refused("other data on resuming", settings("sft", "sft-whole", 5, "data.train_files=chats_val.jsonl"), "global_step")
     for other in ("data.seed=7", "trainer.seed=7", "data.shuffle=False"):
         refused(f"{other} on resuming", settings("sft", "sft-whole", 5, other), "global_step_4", "seed", "shuffling")
-    refused("LoRA", settings("sft", "x", 1, "model.lora_rank=8"), "lora_rank")
+    refused("a reward model's adapters", settings("reward-model", "x", 1, "model.lora_rank=8"), "model.lora_rank")
+    refused("no such projection", settings("sft", "x", 1, "model.lora_rank=8", "model.target_modules=[qproj]"),
+            "model.target_modules", "qproj", "q_proj")
+    refused("no such adapter", settings("sft", "x", 1, "model.lora_adapter_path=nowhere"),
+            "model.lora_adapter_path", "nowhere", "adapter_config.json")
     output = run("sft", "model.partial_pretrain=model", "data.train_files=a.jsonl", "model.strategy=fsdp",
                  "ulysses_sequence_parallel_size=1", "+data.prompt_key=question", "--print-config")
     for command in ("sft", "reward-model"):

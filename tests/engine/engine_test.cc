@@ -208,6 +208,22 @@ TEST(Engine, TheDrawDependsOnThePolicyVersionOnly) {
   EXPECT_EQ(ids_of(role.engine.generate_validation(prompts(0))), greedy);
 }
 
+// What is thrown between two passes ends the rollout there: a response cannot be scored, and the rest is of no use.
+TEST(Engine, AnErrorBetweenPassesEndsTheRollout) {
+  EngineOptions options = tiny();
+  options.sampling.max_tokens = 40;
+  options.sampling.eos_ids = {};
+  size_t passes = 0, finished = 0;
+  options.on_finished = [&](const TrajectoryPtr&) { ++finished; };
+  options.between_passes = [&] {
+    if (++passes == 7) throw DataError("no verdict");
+  };
+  Role role(options);
+  expect_names(error_of<DataError>([&] { role.engine.generate(prompts(0)); }), {"no verdict"});
+  EXPECT_EQ(passes, 7U);
+  EXPECT_EQ(finished, 0U);
+}
+
 // TOK-2: the pad id is the end id, stands in the prompt too, and still every response token counts, its end included.
 TEST(Engine, AnEndIdThatIsThePadIdIsLearnt) {
   const ScratchFolder folder;

@@ -305,6 +305,47 @@ TEST(Linear, Gradients) {
   expect_close(floats(dbias), wb, 1e-6, "dbias");
 }
 
+TEST(Columns, AreAddedToAndTaken) {
+  for (const int64_t columns : {1, 8, 19}) {
+    const auto x = random_tensor({5, 23}, 1), y = random_tensor({5, columns}, 2);
+    at::Tensor sum = x.clone(), taken = filled({5, columns}, NAN);
+    add_to_columns(sum, 3, -1.5f, y);
+    take_columns(x, 3, -1.5f, taken);
+    Doubles wanted = doubles(x), wanted_taken(5 * columns);
+    for (int64_t i = 0; i < 5; ++i)
+      for (int64_t j = 0; j < columns; ++j) {
+        wanted[i * 23 + 3 + j] += -1.5 * floats(y)[i * columns + j];
+        wanted_taken[i * columns + j] = -1.5 * floats(x)[i * 23 + 3 + j];
+      }
+    expect_close(floats(sum), wanted, 1e-6, "added");
+    expect_close(floats(taken), wanted_taken, 1e-6, "taken");
+  }
+  at::Tensor small = filled({2, 4}, 0), wide = filled({2, 3}, 1);
+  EXPECT_ANY_THROW(add_to_columns(small, 2, 1, wide));
+  EXPECT_ANY_THROW(take_columns(small, -1, 1, wide));
+}
+
+// A weight whose gradient is left undefined is not trained: the other gradients are the same.
+TEST(Backward, AnUndefinedGradientIsNotComputed) {
+  const auto x = random_tensor({6, 16}, 1), dout = random_tensor({6, 16}, 2), weight = random_tensor({16}, 3);
+  at::Tensor dx = filled({6, 16}, 0), other = filled({6, 16}, 0), dweight = filled({16}, 0), none;
+  rms_norm_backward(dout, x, weight, 1e-6f, dx, dweight);
+  rms_norm_backward(dout, x, weight, 1e-6f, other, none);
+  EXPECT_TRUE(std::ranges::equal(floats(dx), floats(other)));
+  linear_backward_weight(dout, x, none, none);
+  EXPECT_FALSE(none.defined());
+  const QkvTransform transform{{2, 1, 4}, random_tensor({4}, 1),    random_tensor({4}, 2),
+                               1e-6f,     random_tensor({8, 2}, 3), random_tensor({8, 2}, 4)};
+  const auto qkv = random_tensor({6, 16}, 5), dq = random_tensor({6, 2, 4}, 6), dk = random_tensor({6, 1, 4}, 7),
+             dv = random_tensor({6, 1, 4}, 8);
+  const std::vector<int32_t> positions = {0, 1, 2, 3, 4, 5};
+  at::Tensor dqkv = filled({6, 16}, NAN), again = filled({6, 16}, NAN), dq_norm = filled({4}, 0),
+             dk_norm = filled({4}, 0);
+  split_qkv_backward(dq, dk, dv, qkv, transform, positions, dqkv, dq_norm, dk_norm);
+  split_qkv_backward(dq, dk, dv, qkv, transform, positions, again, none, none);
+  EXPECT_TRUE(std::ranges::equal(floats(dqkv), floats(again)));
+}
+
 TEST(Embedding, PicksRowsAndAddsGradients) {
   const std::vector<int32_t> ids = {2, 0, 2};
   const auto weight = random_tensor({3, 5}, 1), dout = random_tensor({3, 5}, 2);

@@ -142,9 +142,9 @@ TEST(DecoderByHand, Qwen2BiasOfTheValues) {
   auto& layer = weights.layers[0];
   const int64_t q = config.q_size(), kv = config.kv_size(), width = config.hidden_size, dim = config.head_dim;
   ASSERT_EQ(dim, 16);
-  std::ranges::fill(values(layer.qkv_NE).last(static_cast<size_t>(kv * width)), 0.0f);
-  std::ranges::fill(values(layer.down_EF), 0.0f);
-  const auto bias = values(layer.qkv_bias_N).last(static_cast<size_t>(kv));
+  std::ranges::fill(values(layer.qkv.weight_NE).last(static_cast<size_t>(kv * width)), 0.0f);
+  std::ranges::fill(values(layer.down.weight_NE), 0.0f);
+  const auto bias = values(layer.qkv.bias_N).last(static_cast<size_t>(kv));
   for (int64_t i = 0; i < kv; ++i) bias[i] = 0.25f * static_cast<float>(i % 7) - 0.5f;
   const auto rows = logits_of(config, weights);
   for (size_t p = 0; p < kTokens.size(); ++p) {
@@ -152,7 +152,7 @@ TEST(DecoderByHand, Qwen2BiasOfTheValues) {
     for (int64_t e = 0; e < width; ++e) {
       x[e] = values(weights.embed_VE)[kTokens[p] * width + e];
       for (int64_t j = 0; j < q; ++j)
-        x[e] += static_cast<double>(values(layer.o_EQ)[e * q + j]) * bias[j / dim / 2 * dim + j % dim];
+        x[e] += static_cast<double>(values(layer.o.weight_NE)[e * q + j]) * bias[j / dim / 2 * dim + j % dim];
     }
     const auto y = normed(x);
     for (int64_t v = 0; v < config.vocab_size; ++v) {
@@ -187,8 +187,8 @@ TEST(DecoderByHand, Qwen2WithoutBiasIsLlama) {
 TEST(DecoderByHand, Qwen3HeadDimAndNorms) {
   const auto config = one_layer("qwen3", {{"head_dim", 32}});
   auto weights = random_weights(config);
-  ASSERT_EQ(weights.layers[0].qkv_NE.size(0), 128 + 2 * 64);
-  ASSERT_EQ(weights.layers[0].o_EQ.size(1), 128);
+  ASSERT_EQ(weights.layers[0].qkv.weight_NE.size(0), 128 + 2 * 64);
+  ASSERT_EQ(weights.layers[0].o.weight_NE.size(1), 128);
   const auto ones = logits_of(config, weights);
   std::ranges::fill(values(weights.layers[0].q_norm_D), 2.0f);
   std::ranges::fill(values(weights.layers[0].k_norm_D), 2.0f);

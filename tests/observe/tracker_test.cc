@@ -18,7 +18,7 @@ Metrics loss(double value) {
 }
 
 Tracker make(std::vector<std::string> names, const TempFolder& folder, std::optional<int64_t> resume_step = {}) {
-  return make_tracker(names, folder.path(), "pro/ject", "exp", resume_step);
+  return make_tracker({std::move(names), folder.path(), "pro/ject", "exp", {}, resume_step});
 }
 
 TEST(Tracker, ConsoleLine) {
@@ -54,22 +54,6 @@ TEST(Tracker, FileAppendsAndIsCutOnResume) {
       "{\"step\":1,\"actor/pg_loss\":1}\n{\"step\":2,\"actor/pg_loss\":2}\n{\"step\":3,\"actor/pg_loss\":0.25}\n");
 }
 
-TEST(Tracker, ServicesWarnOnceAndLeaveTheFile) {
-  const TempFolder folder;
-  testing::internal::CaptureStderr();
-  auto tracker = make({"console", "wandb", "mlflow"}, folder);
-  const std::string warning = testing::internal::GetCapturedStderr();
-  EXPECT_NE(warning.find("wandb, mlflow not available in this build; " + (folder / "metrics.jsonl").string() +
-                         " has everything"),
-            std::string::npos)
-      << warning;
-  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1);
-  testing::internal::CaptureStdout();
-  tracker.log(1, loss(1));
-  testing::internal::GetCapturedStdout();
-  EXPECT_EQ(slurp(folder / "metrics.jsonl"), "{\"step\":1,\"actor/pg_loss\":1}\n");
-}
-
 TEST(Tracker, UnknownNamesAreRefused) {
   const TempFolder folder;
   try {
@@ -91,6 +75,39 @@ TEST(Tracker, TensorboardFolders) {
   make({"tensorboard"}, folder).log(1, loss(1));
   ::unsetenv("TENSORBOARD_DIR");
   EXPECT_FALSE(std::filesystem::is_empty(folder / "chosen"));
+}
+
+class FullDisk : public MetricSink {
+ public:
+  FullDisk(std::vector<int64_t>* written, const bool* full) : written_(written), full_(full) {}
+  void log(int64_t step, const Metrics&) override {
+    if (*full_) throw IoError("cannot write metrics.jsonl: No space left on device");
+    written_->push_back(step);
+  }
+
+ private:
+  std::vector<int64_t>* written_;
+  const bool* full_;
+};
+
+TEST(Tracker, WhatADiskDoesNotTakeWaits) {
+  std::vector<int64_t> first, second;
+  bool full = false;
+  const bool never = false;
+  std::vector<std::unique_ptr<MetricSink>> sinks;
+  sinks.push_back(std::make_unique<FullDisk>(&first, &full));
+  sinks.push_back(std::make_unique<FullDisk>(&second, &never));
+  Tracker tracker(std::move(sinks));
+  testing::internal::CaptureStderr();
+  for (int64_t step = 1; step <= 5; ++step) {
+    full = step == 2 || step == 3;
+    tracker.log(step, loss(0));
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(first, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(second, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(said.find("No space left"), said.rfind("No space left")) << said;  // once
+  EXPECT_NE(said.find("No space left"), said.npos);
 }
 
 }  // namespace

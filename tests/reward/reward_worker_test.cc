@@ -136,5 +136,32 @@ TEST_F(RewardWorkerTest, WarnsOnceWhenTheStepWaits) {
   EXPECT_EQ(told.find("waited", first + 6), std::string::npos) << told;
 }
 
+// As soon as one is known to fail, whatever else is still being scored; those that succeed say nothing.
+TEST_F(RewardWorkerTest, AFailureIsToldAtOnce) {
+  RewardWorker reward(std::make_unique<Lengths>(&asked_), store_, tokenizer_, {});
+  const auto good = draw("good", 0), bad = draw("bad", 1);
+  const auto told = [&] {
+    for (int i = 0; i < 500; ++i) {
+      reward.throw_failed();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  };
+  reward.submit(good);
+  for (int i = 0; i < 20; ++i) reward.throw_failed();
+  reward.submit(bad);
+  expect_error<DataError>(told, {"sample 1 of prompt 7", "bad"});
+  const auto scored = reward.score({sample(good)});
+  EXPECT_EQ(scored.samples[0].score, 4);
+}
+
+// One that is only scored when asked for is not waited for.
+TEST_F(RewardWorkerTest, LookingForFailuresStartsNothing) {
+  RewardWorker reward(std::make_unique<Kept>(std::make_shared<int>()), store_, tokenizer_, {});
+  const auto a = draw("a", 0);
+  reward.submit(a);
+  reward.throw_failed();
+  EXPECT_EQ(reward.score({sample(a)}).samples[0].score, 1);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/child_process.h"
 #include "base/error.h"
 #include "data/expect_error.h"
-#include "reward/child_process.h"
 #include "reward/http_connection.h"
 
 namespace tandem {

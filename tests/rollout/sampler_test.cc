@@ -114,6 +114,16 @@ TEST(Sampler, NoEndBeforeMinTokens) {
   EXPECT_THROW(draw_token(kRow, params, 4, false, 0.5), DataError);
 }
 
+// Relative to the barred end token the others would all be zero in single precision.
+TEST(Sampler, DrawsWhatLiesFarBelowABarredToken) {
+  SamplingParams params;
+  params.eos_ids = {0};
+  const std::vector<float> row{200, 1, 1, -std::numeric_limits<float>::infinity()};
+  expect_distribution(frequencies(row, params, 4, false), {{1, 0.5}, {2, 0.5}});
+  EXPECT_THROW(draw_token(std::vector<float>{3, -std::numeric_limits<float>::infinity()}, params, 2, false, 0.5),
+               DataError);
+}
+
 // SAMP-2. The row is that of the case: logits 2, 1, 0 and impossible ones.
 TEST(Sampler, ZeroAndTinyTemperaturesAreArgmax) {
   const std::vector<float> row{2, 1, 0, -10000, -std::numeric_limits<float>::infinity()};

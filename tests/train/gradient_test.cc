@@ -164,12 +164,15 @@ class WholeUpdate : public testing::Test {
     std::unique_ptr<Decoder> decoder;
   };
   Result run(TrainerOptions options, OptimizerOptions rates) {
-    auto decoder = make_decoder(folder_);
-    Optimizer optimizer(decoder->config(), rates);
-    Trainer trainer(*decoder, optimizer, options);
     int64_t tokens = 0;
-    const UpdateStats stats = trainer.update(samples_, [&](int64_t n) { tokens += n; });
-    EXPECT_EQ(tokens, stats.num_tokens);
+    Result result = run_unchecked(options, rates, [&](int64_t n) { tokens += n; });
+    EXPECT_EQ(tokens, result.stats.num_tokens);
+    return result;
+  }
+  Result run_unchecked(TrainerOptions options, OptimizerOptions rates, const OnTokens& on_tokens = {}) {
+    auto decoder = make_decoder(folder_);
+    Optimizer optimizer(decoder->weights(), rates);
+    const UpdateStats stats = Trainer(*decoder, optimizer, options).update(samples_, on_tokens);
     return {stats, std::move(decoder)};
   }
   std::filesystem::path folder_ = model_folder("qwen3");
@@ -223,10 +226,36 @@ TEST_F(WholeUpdate, NothingToComputeStillDecays) {
 TEST_F(WholeUpdate, AnInfiniteAdvantageIsAnErrorAndLeavesTheWeights) {
   samples_[0].advantage = std::numeric_limits<double>::quiet_NaN();
   auto decoder = make_decoder(folder_);
-  Optimizer optimizer(decoder->config(), {.lr = 1e-3});
+  Optimizer optimizer(decoder->weights(), {.lr = 1e-3});
   EXPECT_THROW(Trainer(*decoder, optimizer, options_).update(samples_), DataError);
   EXPECT_EQ(optimizer.num_steps(), 0);
   EXPECT_TRUE(bitwise_equal(decoder->weights(), make_decoder(folder_)->weights()));
+}
+
+// The update is then that of the other mini-batch alone.
+TEST_F(WholeUpdate, AMiniBatchThatIsNotFiniteCanBeLeftOut) {
+  options_.mini_batch_samples = 3;
+  const std::vector<TrainingSample> all = samples_;
+  samples_[1].advantage = std::numeric_limits<double>::quiet_NaN();
+  std::vector<size_t> told;
+  options_.on_nonfinite = [&](const NonFiniteUpdate& update) {
+    EXPECT_FALSE(std::isfinite(update.loss));
+    EXPECT_EQ(update.samples[1].trajectory, samples_[1].trajectory);
+    EXPECT_EQ(update.optimizer_steps, 0);
+    EXPECT_TRUE(update.unchanged);
+    told.push_back(update.samples.size());
+    return true;
+  };
+  const Result skipped = run_unchecked(options_, {.lr = 1e-3});
+  EXPECT_EQ(told, std::vector<size_t>{3});
+  EXPECT_EQ(skipped.stats.num_skipped_updates, 1);
+  EXPECT_EQ(skipped.stats.num_optimizer_steps, 1);
+  EXPECT_TRUE(std::isfinite(skipped.stats.loss));
+  samples_.assign(all.begin() + 3, all.end());
+  EXPECT_TRUE(bitwise_equal(skipped.decoder->weights(), run(options_, {.lr = 1e-3}).decoder->weights()));
+  samples_[0].advantage = std::numeric_limits<double>::infinity();
+  options_.on_nonfinite = [](const NonFiniteUpdate&) { return false; };
+  EXPECT_THROW(run_unchecked(options_, {.lr = 1e-3}), DataError);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ TEST_F(OneVector, AdamWAgreesWithTorch) {
                            .eps = golden["eps"],
                            .weight_decay = golden["weight_decay"],
                            .clip_grad = golden["max_norm"]};
-  Optimizer optimizer(config_, options);
+  Optimizer optimizer(weights_, options);
   std::ranges::copy(golden["initial"].get<std::vector<float>>(), weight().begin());
   for (size_t s = 0; s < golden["steps"].size(); ++s) {
     const auto& step = golden["steps"][s];
@@ -54,7 +54,7 @@ TEST_F(OneVector, SmallStepsAreNotRoundedAway) {
     return read_weights(folder.path(), config_);
   };
   OptimizerOptions options{.lr = 1e-6, .weight_decay = 0, .clip_grad = 0};
-  auto optimizer = std::make_unique<Optimizer>(config_, options);
+  auto optimizer = std::make_unique<Optimizer>(weights_, options);
   weight()[0] = 1.0f, weight()[1] = 0.02f, weight()[2] = 0.02001953125f;
   for (int i = 0; i < 3; ++i) gradient()[i] = 1.0f;
   const auto expect = [&](int steps, std::array<double, 3> master, std::array<float, 3> copy) {
@@ -67,7 +67,7 @@ TEST_F(OneVector, SmallStepsAreNotRoundedAway) {
   };
   expect(100, {0.9999, 0.0199, 0.01991953}, {1.0f, 0.0198974609375f, 0.0198974609375f});
   // Saved and taken up again in the middle: fp32 weights, moments and the count.
-  auto resumed = std::make_unique<Optimizer>(config_, options);
+  auto resumed = std::make_unique<Optimizer>(weights_, options);
   for (const auto& [from, to] : {std::pair{&optimizer->first_moment(), &resumed->first_moment()},
                                  {&optimizer->second_moment(), &resumed->second_moment()}})
     std::ranges::copy(values(from->embed_VE), values(to->embed_VE).begin());
@@ -79,7 +79,7 @@ TEST_F(OneVector, SmallStepsAreNotRoundedAway) {
 
 // Norm 5 of (3, 4) is cut to 1; the moments show the gradient that was used. Clipping is of all parameters together.
 TEST_F(OneVector, ClipsByTheGlobalNorm) {
-  Optimizer clipped(config_, {.clip_grad = 1.0}), plain(config_, {.clip_grad = 0});
+  Optimizer clipped(weights_, {.clip_grad = 1.0}), plain(weights_, {.clip_grad = 0});
   gradient()[0] = 3;
   values(gradients_.final_norm_E)[1] = 4;
   EXPECT_DOUBLE_EQ(clipped.step(weights_, gradients_).grad_norm, 5);
@@ -91,7 +91,7 @@ TEST_F(OneVector, ClipsByTheGlobalNorm) {
 
 TEST_F(OneVector, AGradientThatIsNotFiniteChangesNothing) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    Optimizer optimizer(config_, {.lr = 0.1});
+    Optimizer optimizer(weights_, {.lr = 0.1});
     weight()[0] = 2;
     gradient()[0] = 1, gradient()[3] = bad;
     EXPECT_FALSE(std::isfinite(optimizer.step(weights_, gradients_).grad_norm));

@@ -68,8 +68,8 @@ struct Update {
 };
 
 inline Update gradient_of(Decoder& decoder, const TrainerOptions& options, std::span<const TrainingSample> samples) {
-  Optimizer unused(decoder.config(), {});
-  Update update{{}, zero_weights(decoder.config())};
+  Optimizer unused(decoder.weights(), {});
+  Update update{{}, zeros_of_trained(decoder.weights())};
   update.stats = Trainer(decoder, unused, options).accumulate(samples, update.gradients);
   return update;
 }

@@ -51,7 +51,7 @@ class PairGradient : public testing::TestWithParam<std::string> {
     DecoderWeights gradients;
   };
   Result gradient(Decoder& model, const BatchingOptions& options = {}) const {
-    Optimizer unused(model.config(), {});
+    Optimizer unused(model.weights(), {});
     Result result{{}, zero_weights(model.config())};
     result.stats = PreferenceTrainer(model, unused, options).accumulate(samples_, result.gradients);
     return result;
@@ -77,9 +77,10 @@ TEST_P(PairGradient, ScoresTheStateAfterTheLastToken) {
 TEST_P(PairGradient, IsTheDerivative) {
   const Result at = gradient(*model_);
   EXPECT_NEAR(at.stats.loss, preference_stats(packed_scores(*model_, samples_, 4096)).loss, 1e-12);
-  const auto pick = {
-      +[](const DecoderWeights& w) { return w.value_head_1E; }, +[](const DecoderWeights& w) { return w.final_norm_E; },
-      +[](const DecoderWeights& w) { return w.layers[0].qkv_NE; }, +[](const DecoderWeights& w) { return w.embed_VE; }};
+  const auto pick = {+[](const DecoderWeights& w) { return w.value_head_1E; },
+                     +[](const DecoderWeights& w) { return w.final_norm_E; },
+                     +[](const DecoderWeights& w) { return w.layers[0].qkv.weight_NE; },
+                     +[](const DecoderWeights& w) { return w.embed_VE; }};
   for (const auto& of : pick) {
     const auto direction = values(of(at.gradients));
     const double size = norm(direction), step = 1e-3;

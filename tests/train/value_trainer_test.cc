@@ -48,7 +48,7 @@ class ValueGradient : public testing::TestWithParam<std::string> {
     DecoderWeights gradients;
   };
   Result gradient(Decoder& critic, const ValueTrainerOptions& options) {
-    Optimizer unused(critic.config(), {});
+    Optimizer unused(critic.weights(), {});
     Result result{{}, zero_weights(critic.config())};
     result.stats = ValueTrainer(critic, unused, options).accumulate(samples_, result.gradients);
     return result;
@@ -78,7 +78,7 @@ TEST_P(ValueGradient, IsTheDerivative) {
   expect_slope([](const DecoderWeights& w) { return w.value_head_1E; }, 1e-3);
   expect_slope([](const DecoderWeights& w) { return w.value_bias_1; }, 1e-3);
   expect_slope([](const DecoderWeights& w) { return w.final_norm_E; }, 1e-3);
-  expect_slope([](const DecoderWeights& w) { return w.layers[0].qkv_NE; }, 1e-3);
+  expect_slope([](const DecoderWeights& w) { return w.layers[0].qkv.weight_NE; }, 1e-3);
 }
 
 TEST_P(ValueGradient, DoesNotKnowHowTheBatchIsCut) {
@@ -111,7 +111,7 @@ TEST_P(ValueGradient, UpdatesBringValuesToReturns) {
   auto critic = make_value_decoder(folder_);
   for (TrainingSample& sample : samples_) std::ranges::fill(sample.returns, 0.7);
   options_.clip_range = 100, options_.epochs = 1;
-  Optimizer optimizer(critic->config(), {.lr = 3e-3, .weight_decay = 0});
+  Optimizer optimizer(critic->weights(), {.lr = 3e-3, .weight_decay = 0});
   ValueTrainer trainer(*critic, optimizer, options_);
   const double before = trainer.update(samples_).vf_loss;
   double after = before;

@@ -23,6 +23,8 @@ void linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bia
 void linear_backward_input(const at::Tensor& dout, const at::Tensor& weight, at::Tensor& dx);
 void linear_backward_weight(const at::Tensor& dout, const at::Tensor& x, at::Tensor& dweight, at::Tensor& dbias);
 void add(at::Tensor& x, const at::Tensor& y);
+void add_to_columns(at::Tensor& x, int64_t first, float factor, const at::Tensor& y);
+void take_columns(const at::Tensor& x, int64_t first, float factor, at::Tensor& y);
 void attend(const at::Tensor& qkv, const kernels::QkvTransform& transform, const PlacedBatch& batch, at::Tensor& kv,
             at::Tensor& out, at::Tensor& logsumexp);
 void attend_backward(const at::Tensor& dout, const at::Tensor& qkv, const kernels::QkvTransform& transform,

@@ -55,4 +55,14 @@ void linear_backward_weight(const at::Tensor& dout, const at::Tensor& x, at::Ten
   if (dbias.defined()) dbias.add_(at::sum(dout, at::IntArrayRef{0}, /*keepdim=*/false, at::kFloat));
 }
 
+// Elementwise in fp32 with one rounding, so a row's bits are its own.
+void add_to_columns(at::Tensor& x, int64_t first, float factor, const at::Tensor& y) {
+  x.narrow(1, first, y.size(1)).add_(y, factor);
+}
+
+void take_columns(const at::Tensor& x, int64_t first, float factor, at::Tensor& y) {
+  y.copy_(x.narrow(1, first, y.size(1)));
+  y.mul_(factor);
+}
+
 }  // namespace tandem::cuda

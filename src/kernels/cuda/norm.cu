@@ -275,7 +275,8 @@ cudaError_t rms_norm_backward(const bf16* dout, const bf16* x, const bf16* weigh
             dout, x, weight, eps, tokens, hidden, parts.rows_per_group, dx, table);
     return cudaGetLastError();
   });
-  return launched != cudaSuccess ? launched : add_column_sums(table, parts.blocks, hidden, hidden, dweight, stream);
+  if (launched != cudaSuccess || dweight == nullptr) return launched;
+  return add_column_sums(table, parts.blocks, hidden, hidden, dweight, stream);
 }
 
 }  // namespace tandem::cuda

@@ -18,7 +18,7 @@ cudaError_t add_rms_norm(bf16* x_TE, const bf16* y_TE, const bf16* weight_E, flo
 // x += y, elementwise; `size` is a multiple of 8.
 cudaError_t add(bf16* x, const bf16* y, int64_t size, cudaStream_t stream);
 
-// dx += (rounded once); dweight +=. The workspace needs no clearing.
+// dx += (rounded once); dweight += (null: not wanted). The workspace needs no clearing.
 size_t rms_norm_backward_workspace_bytes(int64_t tokens, int64_t hidden);
 cudaError_t rms_norm_backward(const bf16* dout_TE, const bf16* x_TE, const bf16* weight_E, float eps, int64_t tokens,
                               int64_t hidden, bf16* dx_TE, float* dweight_E, void* workspace, cudaStream_t stream);

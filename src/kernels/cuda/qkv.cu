@@ -285,6 +285,7 @@ cudaError_t split_qkv_backward(const bf16* dq, const bf16* dk, const bf16* dv, c
     split_backward_kernel<kDim, true>
         <<<blocks, kThreads, 0, stream>>>(grads, qkv, shape, transform, positions, per_part, dqkv, table);
     cudaError_t status = cudaGetLastError();
+    if (dq_norm == nullptr) return status;
     if (status == cudaSuccess) status = add_column_sums(table, parts, 2 * kDim, kDim, dq_norm, stream);
     if (status == cudaSuccess) status = add_column_sums(table + kDim, parts, 2 * kDim, kDim, dk_norm, stream);
     return status;

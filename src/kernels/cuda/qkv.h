@@ -40,7 +40,7 @@ cudaError_t split_qkv(const bf16* qkv_TN, const QkvShape& shape, const QkvTransf
 cudaError_t write_kv(const bf16* k_TKD, const bf16* v_TKD, int64_t kv_heads, int64_t head_dim, const int32_t* tokens_W,
                      const int32_t* slots_W, int64_t writes, const KvPages& pages, cudaStream_t stream);
 
-// Sets dqkv_TN; adds into dq_norm_D and dk_norm_D (null without QK-norm; the workspace then too).
+// Sets dqkv_TN; adds into dq_norm_D and dk_norm_D (null: not wanted; without QK-norm the workspace is null too).
 size_t split_qkv_backward_workspace_bytes(const QkvShape& shape);
 cudaError_t split_qkv_backward(const bf16* dq_THD, const bf16* dk_TKD, const bf16* dv_TKD, const bf16* qkv_TN,
                                const QkvShape& shape, const QkvTransform& transform, const int32_t* positions_T,

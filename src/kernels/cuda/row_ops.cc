@@ -63,8 +63,8 @@ void add_rms_norm(at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, 
 void rms_norm_backward(const at::Tensor& dout, const at::Tensor& x, const at::Tensor& weight, float eps, at::Tensor& dx,
                        at::Tensor& dweight) {
   const auto workspace = device_bytes(static_cast<int64_t>(rms_norm_backward_workspace_bytes(x.size(0), x.size(1))));
-  launched(rms_norm_backward(half(dout), half(x), half(weight), eps, x.size(0), x.size(1), half(dx), single(dweight),
-                             workspace.data_ptr(), stream()),
+  launched(rms_norm_backward(half(dout), half(x), half(weight), eps, x.size(0), x.size(1), half(dx),
+                             single_or_null(dweight), workspace.data_ptr(), stream()),
            "rms_norm_backward");
 }
 

@@ -1,4 +1,4 @@
-#include "reward/child_process.h"
+#include "base/child_process.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

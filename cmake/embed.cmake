@@ -1,0 +1,32 @@
+# tandem_embed(LIBRARY FOLDER FILE...): the files of src/FOLDER and the further ones become dashboard_assets() of the
+# library, so that the program serves its page from itself. As a script (-DOUT= -DFILES=): writes that source file.
+if(CMAKE_SCRIPT_MODE_FILE)
+  set(text "#include \"dashboard/assets.h\"\n\nnamespace tandem {\nnamespace {\n\nconstexpr Asset kAssets[] = {\n")
+  foreach(file ${FILES})
+    get_filename_component(name ${file} NAME)
+    file(READ ${file} content)
+    # A string literal may be long, but not endless: pieces of it are joined by the compiler.
+    string(LENGTH "${content}" length)
+    string(APPEND text "    {\"${name}\",\n")
+    set(at 0)
+    while(at LESS length)
+      string(SUBSTRING "${content}" ${at} 60000 piece)
+      string(APPEND text "R\"~~~~(${piece})~~~~\"\n")
+      math(EXPR at "${at} + 60000")
+    endwhile()
+    string(APPEND text "},\n")
+  endforeach()
+  string(APPEND text "};\n\n}  // namespace\n\nstd::span<const Asset> dashboard_assets() { return kAssets; }\n\n}  // namespace tandem\n")
+  file(WRITE ${OUT} "${text}")
+  return()
+endif()
+
+function(tandem_embed library folder)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*)
+  list(APPEND files ${ARGN})
+  set(out ${CMAKE_BINARY_DIR}/generated/${library}_assets.cc)
+  set(script ${CMAKE_SOURCE_DIR}/cmake/embed.cmake)
+  add_custom_command(OUTPUT ${out} DEPENDS ${files} ${script} VERBATIM COMMENT "embedding src/${folder}"
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} "-DFILES=${files}" -P ${script})
+  target_sources(${library} PRIVATE ${out})
+endfunction()

@@ -1,0 +1,181 @@
+#include "app/run_saver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "observe/host_info.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kMemoryShare = 0.5;   // most of the free memory that a copy may take
+constexpr int64_t kLongestRetry = 64;  // steps
+
+bool every(int64_t period, int64_t step) { return period > 0 && step % period == 0; }
+
+}  // namespace
+
+RunSaver::RunSaver(const TrainerConfig& config, int64_t total_steps, const std::filesystem::path& run_folder,
+                   CheckpointManager& checkpoints, StatefulRoles roles, std::optional<Journal>& journal,
+                   PhaseTimer& timer)
+    : config_(config),
+      total_steps_(total_steps),
+      run_folder_(run_folder),
+      checkpoints_(checkpoints),
+      roles_(roles),
+      journal_(journal),
+      timer_(timer),
+      writer_(checkpoints, config.checkpoint.max_write_mb_per_s * 1e6) {
+  if (config.checkpoint.remote_path) remote_.emplace(*config.checkpoint.remote_path);
+}
+
+std::optional<Checkpoint> RunSaver::fetch_remote() {
+  return remote_ ? fetch_newest(*remote_, checkpoints_) : std::nullopt;
+}
+
+bool RunSaver::remote_is_due(int64_t step) const { return remote_ && every(config_.checkpoint.remote_freq, step); }
+
+bool RunSaver::disk_is_due(int64_t step) const {
+  if (retry_at_ && step >= *retry_at_) return true;
+  if (config_.save_freq > 0 && (step % config_.save_freq == 0 || step == total_steps_)) return true;
+  return every(config_.checkpoint.local_freq, step) || remote_is_due(step);
+}
+
+// Null, with one warning, where memory is short.
+std::shared_ptr<RunState> RunSaver::copy(Progressed progressed) {
+  if (!has_memory_) return nullptr;
+  memory_.reset();  // its memory is used again, unless it is still being written
+  auto free = std::ranges::find_if(copies_, [](const auto& state) { return state.use_count() == 1; });
+  if (free == copies_.end()) {
+    const double needed = static_cast<double>(run_state_bytes(roles_)) / (1 << 30);
+    const double available = host_memory().available_gb;
+    if (available > 0 && needed > kMemoryShare * available) {
+      has_memory_ = false;
+      log_warn(
+          fmt::format("a copy of the state takes {:.1f} GB and {:.1f} are free: none is kept in memory, and each "
+                      "save makes its step wait; trainer.checkpoint.memory_freq=0 and "
+                      "trainer.checkpoint.async_save=false say so without this warning",
+                      needed, available));
+      return nullptr;
+    }
+    copies_.push_back(std::make_shared<RunState>());
+    free = std::prev(copies_.end());
+  }
+  copy_run_state(roles_, std::move(progressed), **free);
+  return *free;
+}
+
+void RunSaver::after_step(Progressed progressed, bool force, const std::function<void()>& log) {
+  const int64_t step = step_ = progressed.step;
+  const bool full = journal_ && static_cast<double>(journal_->num_bytes()) > config_.journal.max_gb * 1e9;
+  const bool to_disk = force || full || disk_is_due(step);
+  const bool to_memory = every(config_.checkpoint.memory_freq, step);
+  if (!to_disk && !to_memory) return log();
+  const auto saving = timer_.scope("save_checkpoint");
+  if (to_disk) {
+    writer_.wait();  // one at a time, so that memory holds one more state at most
+    retry_at_.reset();
+    if (journal_) journal_->start_file(step);
+  }
+  const bool beside = to_disk && config_.checkpoint.async_save;
+  const auto state = to_memory || beside ? copy(progressed) : nullptr;
+  if (state && config_.checkpoint.memory_freq > 0) memory_ = state;  // any copy is as good
+  if (!to_disk) return log();
+  if (!state || !beside) return write_here(progressed, log);
+  log();
+  write_beside(step, state);
+}
+
+void RunSaver::write_beside(int64_t step, std::shared_ptr<const RunState> state) {
+  writer_.start(
+      step,
+      [this, state = std::move(state)](const std::filesystem::path& folder, WritePace* pace) {
+        write_run_state(folder, *state, roles_, pace);
+      },
+      upload_of(step));
+}
+
+CheckpointWriter::Fill RunSaver::upload_of(int64_t step) {
+  if (!remote_is_due(step)) return {};
+  return [this](const std::filesystem::path& folder, WritePace* pace) {
+    remote_->upload(folder, {run_folder_ / "metrics.jsonl", run_folder_ / "config.yaml"}, pace);
+    if (config_.max_actor_ckpt_to_keep) remote_->remove_all_but(static_cast<size_t>(*config_.max_actor_ckpt_to_keep));
+  };
+}
+
+void RunSaver::write_here(const Progressed& progressed, const std::function<void()>& log) {
+  bool logged = false;
+  writer_.start(
+      progressed.step,
+      [&](const std::filesystem::path& folder, WritePace*) {
+        write_run_state(folder, progressed, roles_);
+        logged = true;
+        log();
+      },
+      upload_of(progressed.step));
+  writer_.wait();
+  if (!logged) log();
+}
+
+void RunSaver::handle(const SaveReport& report) {
+  error_ = report.error;
+  if (!report.error.empty()) {
+    ++num_failed_;
+    const int64_t wait = std::min(kLongestRetry, int64_t{1} << std::min<int64_t>(failed_in_a_row_++, 6));
+    retry_at_ = step_ + wait;
+    log_warn(
+        fmt::format("THE CHECKPOINT OF STEP {} WAS NOT SAVED: {}. Training goes on; the checkpoint before is "
+                    "untouched, and the next try is in {} step{}",
+                    report.step, report.error, wait, wait == 1 ? "" : "s"));
+    return;
+  }
+  failed_in_a_row_ = 0;
+  retry_at_.reset();
+  saved_step_ = report.step;
+  last_folder_ = report.folder;
+  metrics_.merge(metrics_of(report));
+  if (!report.upload_error.empty()) {
+    ++num_failed_uploads_;
+    log_warn(fmt::format("the checkpoint of step {} is on disk, but did not get to {}: {}", report.step,
+                         config_.checkpoint.remote_path.value_or(""), report.upload_error));
+  }
+  if (!journal_) return;
+  // Kept from the checkpoint before the newest on, so that a newest one that breaks loses no sample either.
+  const std::vector<int64_t> saved = checkpoints_.newest_steps();
+  const bool full = static_cast<double>(journal_->num_bytes()) > config_.journal.max_gb * 1e9;
+  if (full || config_.max_actor_ckpt_to_keep == 1) {
+    journal_->forget_up_to(report.step);
+  } else if (saved.size() >= 2) {
+    journal_->forget_up_to(std::min(saved[0], saved[1]));
+  }
+}
+
+void RunSaver::take_reports() {
+  while (const auto report = writer_.take_report()) handle(*report);
+}
+
+Metrics RunSaver::take_metrics() {
+  take_reports();
+  Metrics metrics = std::exchange(metrics_, {});
+  if (num_failed_uploads_ > 0) metrics.set("perf/failed_uploads", static_cast<double>(num_failed_uploads_));
+  if (num_failed_ > 0) metrics.set("perf/failed_saves", static_cast<double>(num_failed_));
+  return metrics;
+}
+
+void RunSaver::wait() {
+  writer_.wait();
+  take_reports();
+}
+
+void RunSaver::finish() {
+  wait();
+  if (error_.empty()) return;
+  throw IoError("the last checkpoint could not be saved: " + error_ +
+                "; make room or choose another trainer.default_local_dir, and start the same command again" +
+                (journal_ ? ": the journal holds the steps since the checkpoint before" : ""));
+}
+
+}  // namespace tandem

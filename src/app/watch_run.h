@@ -1,0 +1,60 @@
+// What lets a run be watched: its log, its dashboard, traces of single steps.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "config/run_config.h"
+#include "dashboard/server.h"
+#include "observe/run_log.h"
+#include "observe/timing.h"
+#include "observe/trace.h"
+#include "rollout/generator.h"
+
+namespace tandem {
+
+// By the tokenizer in a model's folder (actor_rollout_ref.model.path of a run); each is read once.
+TokenTexts tokenizer_texts();
+
+class WatchedRun {
+ public:
+  // The dashboard listens from here on, so that a port that is taken is refused before long work; it shows `folder`.
+  WatchedRun(const RunConfig& config, std::filesystem::path folder);
+
+  // Opens the log; from here on warnings and errors are its lines. `run` is called, its exceptions are logged too.
+  template <class Run>
+  auto during(int64_t step, const Run& run) {
+    open_log(step);
+    try {
+      return run();
+    } catch (const std::exception& error) {
+      log_->event("failure", "error", error.what());
+      throw;
+    }
+  }
+  void ended(int64_t step, bool interrupted);  // the run's last word
+
+  // Around a step, counted from 1.
+  void begin_step(int64_t step, PhaseTimer& timer);
+  void end_step(PhaseTimer& timer);  // a trace that cannot be written costs a warning
+
+  void work_done(int64_t tokens) {
+    if (trace_) trace_->work_done(tokens);
+  }
+  void pass_done(const GeneratorPass& pass);
+
+ private:
+  void open_log(int64_t step);
+
+  const std::filesystem::path folder_;
+  const std::vector<int64_t> traced_steps_;
+  std::unique_ptr<Dashboard> dashboard_;
+  std::unique_ptr<RunLog> log_;
+  int64_t step_ = 0;
+  std::unique_ptr<TraceRecorder> trace_;  // null in steps that are not traced
+};
+
+}  // namespace tandem

@@ -1,0 +1,48 @@
+// trainer.journal.* and trainer.checkpoint.*: what a run keeps against kills, full disks and lost machines
+// (docs/reliability.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tandem {
+
+struct JournalConfig {
+  bool enable = true;
+  std::string fsync = "step";
+  double max_gb = 16;
+
+  template <class V>
+  void fields(V&& v) {
+    v("enable", enable,
+      "write finished samples to <run folder>/journal, so that a killed run draws none of them again");
+    v("fsync", fsync,
+      "when its records are forced onto the disk, against a power cut: after every sample or step, or never; a killed "
+      "process loses none in any case",
+      {"none", "step", "sample"});
+    v("max_gb", max_gb, "size at which a checkpoint is saved out of turn, so that the journal can be cut");
+  }
+};
+
+struct TrainerCheckpointConfig {
+  bool async_save = true;
+  double max_write_mb_per_s = 0;
+  int64_t memory_freq = 100;
+  int64_t local_freq = 1000;
+  int64_t remote_freq = 5000;
+  std::optional<std::string> remote_path;
+
+  template <class V>
+  void fields(V&& v) {
+    v("async_save", async_save,
+      "copy the state and go on; another thread writes the checkpoint. false, or too little memory: the step waits");
+    v("max_write_mb_per_s", max_write_mb_per_s, "most that writing checkpoints may take of the disk; 0: no bound");
+    v("memory_freq", memory_freq, "steps between copies of the whole state in memory; 0: none");
+    v("local_freq", local_freq, "steps between checkpoints besides those of save_freq; 0: none");
+    v("remote_freq", remote_freq, "steps between checkpoints that also go to remote_path; 0: none");
+    v("remote_path", remote_path, "object storage for them, s3://BUCKET/PREFIX (or a folder); null: none");
+  }
+};
+
+}  // namespace tandem
