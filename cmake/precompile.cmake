@@ -17,7 +17,7 @@ endfunction()
 # tandem_precompile(TARGET FOLDER): TARGET's files start from the set that suits src/FOLDER.
 function(tandem_precompile target folder)
   set(name standard)
-  if(folder MATCHES "^(kernels|parallel|model|rollout|train|engine|programs|app)$")
+  if(folder MATCHES "^(kernels|parallel|model|rollout|train|engine|serve|programs|app)$")
     set(name torch)
   endif()
   if(TANDEM_PRECOMPILE)

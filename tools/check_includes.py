@@ -21,6 +21,7 @@ MAY_INCLUDE = {
     "rollout": {"model", "kernels", "memory", "parallel", "data", "text"},
     "train": {"model", "kernels", "memory", "parallel", "data"},
     "engine": {"rollout", "train", "model", "memory", "parallel", "checkpoint", "data"},
+    "serve": {"engine", "rollout", "model", "kernels", "checkpoint", "data", "text"},
     "control": {"data"},
     "programs": {"control", "engine", "reward", "data"},
     "preflight": {"parallel", "control"},

@@ -13,6 +13,7 @@ void add_sft(CLI::App& app, Action& action);
 void add_reward_model(CLI::App& app, Action& action);
 void add_quickstart(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
+void add_serve(CLI::App& app, Action& action);
 void add_logprobs(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);

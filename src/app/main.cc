@@ -23,6 +23,7 @@ constexpr const char* kExamples = R"(Examples:
   tandem sft model.path=DIR data.train_files=FILE   fine-tune on conversations; reward-model: on pairs of replies
   tandem dashboard runs                             watch runs in the browser
   tandem generate DIR                               chat in the terminal
+  tandem serve DIR                                  answer OpenAI clients, and a chat page in the browser
   tandem logprobs DIR file.jsonl                    log-probs of token ids or chats
 
 Each subcommand explains itself: tandem train --help)";
@@ -46,6 +47,7 @@ int run(int argc, char** argv) {
   add_sft(app, action);
   add_reward_model(app, action);
   add_generate(app, action);
+  add_serve(app, action);
   add_logprobs(app, action);
   add_data(app, action);
   add_convert(app, action);

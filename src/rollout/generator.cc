@@ -27,7 +27,20 @@ struct Generator::Draw {
   uint32_t sample_index;
   size_t row;
   DrawnToken token;
+  std::exception_ptr failure;
+
+  // What goes wrong is this draw's alone: others of the pass go on.
+  template <class Fn>
+  void take(Fn draw) {
+    try {
+      token = draw();
+    } catch (const DataError&) {
+      failure = std::current_exception();
+    }
+  }
 };
+
+bool Generator::wants_top(const Draw& draw) { return draw.sequence->request->params.top_logprobs > 0; }
 
 Generator::Generator(const Decoder& decoder, const GeneratorOptions& options, const Tokenizer* tokenizer,
                      FinishCallback on_finish)
@@ -93,6 +106,7 @@ bool Generator::step() {
     scheduler_.mark_computed(pass);
     draw_tokens(decoder_.final_norm(x, rows), draws);
   }
+  drop_failed(draws);
   for (Draw& draw : draws) {
     if (draw.sample_index == draw.sequence->sample_index) {
       continue_sequence(*draw.sequence, draw.token);
@@ -137,7 +151,7 @@ TokenBatch Generator::make_batch(std::span<const ScheduledSequence> pass, std::v
     for (uint32_t fork = 1; fork <= sequence->num_forks + 1; ++fork) {
       if (fork == 1 || decoder_.on_device()) rows.push_back(last);
       const uint32_t sample = fork <= sequence->num_forks ? sequence->request->index_of(fork) : sequence->sample_index;
-      draws.push_back({sequence, sample, rows.size() - 1, {}});
+      draws.push_back({sequence, sample, rows.size() - 1, {}, {}});
     }
     sequence->num_forks = 0;
   }
@@ -169,8 +183,10 @@ void Generator::draw_tokens(const at::Tensor& normed, std::vector<Draw>& draws) 
         key.sample_index = draw.sample_index;
         const auto position = static_cast<uint32_t>(sequence.response_length());
         const std::span row(values + (static_cast<int64_t>(draw.row) - begin) * vocab, static_cast<size_t>(vocab));
-        draw.token = draw_token(row, sequence.request->params, options_.num_drawable,
-                                position + 1 >= sequence.request->params.min_tokens, uniform_for(key, position));
+        draw.take([&] {
+          return draw_token(row, sequence.request->params, options_.num_drawable,
+                            position + 1 >= sequence.request->params.min_tokens, uniform_for(key, position));
+        });
       }
     });
     next = end;
@@ -181,7 +197,7 @@ void Generator::draw_tokens(const at::Tensor& normed, std::vector<Draw>& draws) 
 bool Generator::may_replay(const TokenBatch& batch, std::span<const Draw> draws) const {
   const auto count = static_cast<int64_t>(draws.size());
   return decoder_.on_device() && count <= kMaxReplayed && count == batch.num_tokens() &&
-         draws.size() == batch.attention.spans.size();
+         draws.size() == batch.attention.spans.size() && std::ranges::none_of(draws, wants_top);
 }
 
 void Generator::replay(const TokenBatch& batch, std::span<Draw> draws) {
@@ -204,7 +220,7 @@ void Generator::replay(const TokenBatch& batch, std::span<Draw> draws) {
   std::vector<kernels::Drawn> drawn(draws.size());
   graph->replay(batch, rows, drawn);
   for (size_t i = 0; i < draws.size(); ++i)
-    draws[i].token = checked_draw(drawn[i].id, drawn[i].logprob, drawn[i].entropy);
+    draws[i].take([&] { return checked_draw(drawn[i].id, drawn[i].logprob, drawn[i].entropy); });
 }
 
 std::vector<kernels::DrawRow> Generator::draw_rows(std::span<const Draw> draws) {
@@ -225,8 +241,27 @@ void Generator::draw_on_device(const at::Tensor& logits, std::span<Draw> draws) 
   const auto rows = draw_rows(draws);
   std::vector<kernels::Drawn> drawn(draws.size());
   kernels::draw(logits, options_.num_drawable, rows, drawn);
-  for (size_t i = 0; i < draws.size(); ++i)
-    draws[i].token = checked_draw(drawn[i].id, drawn[i].logprob, drawn[i].entropy);
+  for (size_t i = 0; i < draws.size(); ++i) {
+    draws[i].take([&] { return checked_draw(drawn[i].id, drawn[i].logprob, drawn[i].entropy); });
+    if (!wants_top(draws[i]) || draws[i].failure) continue;
+    const at::Tensor row = logits[static_cast<int64_t>(i)].cpu();
+    draws[i].token.top = top_logprobs({kernels::f32(row), static_cast<size_t>(row.numel())},
+                                      draws[i].sequence->request->params, options_.num_drawable);
+  }
+}
+
+// A request whose draw failed is dropped as a whole before anything of this pass is kept of it.
+void Generator::drop_failed(std::vector<Draw>& draws) {
+  std::map<std::shared_ptr<const GenerationRequest>, std::exception_ptr> failed;
+  for (const Draw& draw : draws)
+    if (draw.failure) failed.emplace(draw.sequence->request, draw.failure);
+  if (failed.empty()) return;
+  std::erase_if(draws, [&](const Draw& draw) { return failed.contains(draw.sequence->request); });
+  for (const auto& [request, failure] : failed) {
+    cancel(*request);
+    if (!request->on_failure) std::rethrow_exception(failure);
+    request->on_failure(failure);
+  }
 }
 
 void Generator::continue_sequence(Sequence& sequence, const DrawnToken& token) {
@@ -266,6 +301,7 @@ std::optional<StopReason> Generator::append(Sequence& sequence, const DrawnToken
   sequence.tokens.push_back(token.id);
   sequence.logprobs.push_back(token.logprob);
   sequence.entropy_sum += token.entropy;
+  if (sequence.request->on_token) sequence.request->on_token(sequence.sample_index, token);
   const int64_t length = sequence.response_length();
   const bool may_end = length >= params.min_tokens;
   const bool is_eos = !params.ignore_eos && contains(params.eos_ids, token.id);

@@ -1,4 +1,5 @@
-// From requests to finished responses: schedule, forward, draw, repeat. Not thread-safe.
+// From requests to finished responses: schedule, forward, draw, repeat. Requests may come and go between steps. Not
+// thread-safe.
 #pragma once
 
 #include <chrono>
@@ -48,22 +49,31 @@ class Generator {
   // ConfigError for parameters no response can satisfy, DataError for a prompt that is empty or too long.
   void add(std::shared_ptr<const GenerationRequest> request);
 
+  // Ends a request between steps: nothing more is heard of it, and its blocks are free. Unknown ones are no error.
+  void cancel(const GenerationRequest& request) { scheduler_.remove_all(request); }
+
   bool step();  // one forward pass; false when nothing is left
   void run() {
     while (step()) {
     }
   }
   GeneratorStats stats() const;
+  int64_t num_running() const { return scheduler_.num_running(); }
+  int64_t num_waiting() const { return scheduler_.num_waiting(); }
+  int64_t num_blocks() const { return blocks_.num_blocks(); }
+  int64_t num_free_blocks() const { return blocks_.num_free(); }
 
  private:
   struct Draw;
   TokenBatch make_batch(std::span<const ScheduledSequence> pass, std::vector<int32_t>& rows,
                         std::vector<Draw>& draws) const;
+  static bool wants_top(const Draw& draw);
   bool may_replay(const TokenBatch& batch, std::span<const Draw> draws) const;
   void replay(const TokenBatch& batch, std::span<Draw> draws);
   static std::vector<kernels::DrawRow> draw_rows(std::span<const Draw> draws);
   void draw_on_device(const at::Tensor& logits, std::span<Draw> draws) const;
   void draw_tokens(const at::Tensor& normed_RE, std::vector<Draw>& draws) const;
+  void drop_failed(std::vector<Draw>& draws);
   void continue_sequence(Sequence& sequence, const DrawnToken& token);
   void start_fork(const Sequence& leader, uint32_t sample_index, const DrawnToken& token);
   std::optional<StopReason> append(Sequence& sequence, const DrawnToken& token) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -107,7 +108,22 @@ std::vector<TokenId> barred_ids(const SamplingParams& params, bool may_end) {
 DrawnToken checked_draw(int32_t id, float logprob, float entropy) {
   if (id == -2) all_barred();
   if (id < 0 || !std::isfinite(logprob)) not_finite();
-  return {id, logprob, entropy};
+  return {id, logprob, entropy, {}};
+}
+
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const SamplingParams& params,
+                                       int64_t num_drawable) {
+  const auto inverse = static_cast<float>(1.0 / params.effective_temperature());
+  const kernels::RowStats stats = kernels::row_stats(logits, inverse, false);
+  const int64_t size = std::min<int64_t>(num_drawable, std::ssize(logits)),
+                wanted = std::min(params.top_logprobs, size);
+  std::vector<TokenId> ids(static_cast<size_t>(size));
+  std::iota(ids.begin(), ids.end(), 0);
+  std::partial_sort(ids.begin(), ids.begin() + wanted, ids.end(),
+                    [&](TokenId a, TokenId b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
+  std::vector<TokenLogprob> top;
+  for (int64_t i = 0; i < wanted; ++i) top.push_back({ids[i], kernels::logprob(logits, ids[i], inverse, stats)});
+  return top;
 }
 
 DrawnToken draw_token(std::span<const float> logits, const SamplingParams& params, int64_t num_drawable, bool may_end,
@@ -123,7 +139,9 @@ DrawnToken draw_token(std::span<const float> logits, const SamplingParams& param
   const auto finish = [&](TokenId id) {
     const float logprob = kernels::logprob(logits, id, inverse, stats);
     require_finite(std::isfinite(logprob));
-    return DrawnToken{id, logprob, stats.entropy};
+    DrawnToken token{id, logprob, stats.entropy, {}};
+    if (params.top_logprobs > 0) token.top = top_logprobs(logits, params, num_drawable);
+    return token;
   };
 
   if (params.temperature == 0) {
@@ -153,6 +171,7 @@ void validate(const SamplingParams& p) {
   if (p.min_tokens < 0 || p.min_tokens > p.max_tokens)
     refuse("min_tokens must be between 0 and max_tokens (" + std::to_string(p.max_tokens) + "), not " +
            std::to_string(p.min_tokens));
+  if (p.top_logprobs < 0) refuse("top_logprobs must not be negative");
   for (const std::string& stop : p.stop)
     if (stop.empty()) refuse("stop holds an empty string, which would end every response at once; remove it");
 }

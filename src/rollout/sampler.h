@@ -9,11 +9,21 @@
 
 namespace tandem {
 
+struct TokenLogprob {
+  TokenId id = 0;
+  float logprob = 0;
+};
+
 struct DrawnToken {
   TokenId id = 0;
-  float logprob = 0;  // see SamplingParams
-  float entropy = 0;  // of the same distribution, in nats
+  float logprob = 0;              // see SamplingParams
+  float entropy = 0;              // of the same distribution, in nats
+  std::vector<TokenLogprob> top;  // as many as SamplingParams::top_logprobs, the likeliest first
 };
+
+// The likeliest ids of a row and their log-probs; of equals the lowest id comes first.
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const SamplingParams& params,
+                                       int64_t num_drawable);
 
 // `num_drawable`: ids from there on (a padded vocabulary's tail) are never drawn. `may_end`: whether end and stop ids
 // may be drawn. DataError when the logits are not finite enough to draw from.

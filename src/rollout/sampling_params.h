@@ -25,6 +25,7 @@ struct SamplingParams {
   std::vector<TokenId> stop_token_ids;
   std::vector<std::string> stop;  // the token that completes one ends the response and stays in it
   uint64_t seed = 0;
+  int64_t top_logprobs = 0;  // of how many of the likeliest ids a drawn token also tells the log-probs
 
   // What log-probs are taken at.
   double effective_temperature() const { return temperature == 0 ? 1.0 : temperature; }

@@ -108,6 +108,13 @@ void Scheduler::mark_computed(std::span<const ScheduledSequence> pass) {
   }
 }
 
+int64_t Scheduler::remove_all(const GenerationRequest& request) {
+  const auto belongs = [&](const SequencePtr& sequence) { return sequence->request.get() == &request; };
+  for (const SequencePtr& sequence : running_)
+    if (belongs(sequence)) free_blocks(*sequence);
+  return static_cast<int64_t>(std::erase_if(running_, belongs) + std::erase_if(waiting_, belongs));
+}
+
 SequencePtr Scheduler::remove(Sequence* sequence) {
   const auto place = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s.get() == sequence; });
   check(place != running_.end(), "only a running sequence can be removed");

@@ -36,6 +36,8 @@ class Scheduler {
   void mark_computed(std::span<const ScheduledSequence> pass);
   // Takes a finished sequence out and gives its blocks back.
   SequencePtr remove(Sequence* sequence);
+  // Drops all sequences of a request, waiting or running, and gives their blocks back. Returns how many there were.
+  int64_t remove_all(const GenerationRequest& request);
   // Sets the latest `count` running sequences back, as when blocks run out.
   void preempt(int64_t count);
 

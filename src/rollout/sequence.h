@@ -1,6 +1,7 @@
 // One response being made.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,20 +12,28 @@
 #include "base/rng.h"
 #include "data/types.h"
 #include "rollout/response_text.h"
+#include "rollout/sampler.h"
 #include "rollout/sampling_params.h"
 
 namespace tandem {
 
 // A new piece of a response's text, for streaming. Pieces come in order within a response.
 using TextCallback = std::function<void(uint32_t sample_index, std::string_view piece)>;
+// Each token as it is drawn, before the text that it completes.
+using TokenCallback = std::function<void(uint32_t sample_index, const DrawnToken& token)>;
+// No token could be drawn; the request's responses so far are gone.
+using FailureCallback = std::function<void(std::exception_ptr)>;
 
 struct GenerationRequest {
   PromptPtr prompt;
   SamplingParams params;
   uint32_t num_samples = 1;
   uint64_t policy_version = 0;
-  TextCallback on_text;                       // may be empty
+  // The callbacks may all be empty. step() calls them; they must not call the generator. Without on_failure it throws.
+  TextCallback on_text = {};
   std::vector<uint32_t> sample_indices = {};  // one a sample, each once; empty: 0, 1 ...
+  TokenCallback on_token = {};
+  FailureCallback on_failure = {};
 
   uint32_t index_of(uint32_t sample) const { return sample_indices.empty() ? sample : sample_indices[sample]; }
 };

@@ -74,9 +74,9 @@ def read_safetensors(path):
     }
 
 
-def write_model(folder, shards=1):
+def write_model(folder, shards=1, seed=5):
     os.makedirs(folder)
-    source = random.Random(5)
+    source = random.Random(seed)
     tensors = {}
     for name, shape in shapes():
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
