@@ -240,6 +240,11 @@ void check_ranks(Checker& check, const Config& config) {
   const int64_t tp = actor.megatron.tensor_model_parallel_size;
   check.require(tp >= 1 && ranks % tp == 0 && (tp == 1 || tensor_parallel), at + "megatron.tensor_model_parallel_size",
                 fmt::format("must divide trainer.n_gpus_per_node={}, and goes with actor.strategy=megatron", ranks));
+  const int64_t pp = actor.megatron.pipeline_model_parallel_size;
+  check.require(pp == 1 || (pp == ranks && tensor_parallel && tp == 1), at + "megatron.pipeline_model_parallel_size",
+                fmt::format("must be 1, or trainer.n_gpus_per_node={} with actor.strategy=megatron: a pipeline goes "
+                            "beside no other parallelism so far",
+                            ranks));
   check.require(
       config.actor_rollout_ref.rollout.tensor_model_parallel_size == tp,
       "actor_rollout_ref.rollout.tensor_model_parallel_size",

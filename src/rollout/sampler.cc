@@ -71,21 +71,19 @@ std::vector<float> without(std::span<const float> logits, std::span<const TokenI
   return left;
 }
 
-// By a maximum of its own: what may be drawn can lie far below what may not.
 TokenId draw_whole(std::span<const float> logits, float inverse, double uniform) {
-  if (std::ranges::max(logits) == kImpossible) nothing_left();
   const kernels::RowStats stats = kernels::row_stats(logits, inverse, false);
   return kernels::invert_distribution(logits, inverse, stats, uniform);
 }
 
-TokenId draw_narrowed(std::span<const float> logits, float inverse, float max, const SamplingParams& params,
+// `top`: the greatest of `logits`; what may be drawn can lie far below what may not.
+TokenId draw_narrowed(std::span<const float> logits, float inverse, float top, const SamplingParams& params,
                       double uniform) {
   std::vector<Candidate> all;
   for (size_t i = 0; i < logits.size(); ++i) {
-    const double weight = std::exp(static_cast<double>(logits[i]) * inverse - max);
+    const double weight = std::exp((static_cast<double>(logits[i]) - top) * inverse);
     if (weight > 0) all.push_back({static_cast<TokenId>(i), weight});
   }
-  if (all.empty()) nothing_left();
   all = narrow(std::move(all), params);
   double kept = 0;
   for (const Candidate& c : all) kept += c.probability;
@@ -154,8 +152,10 @@ DrawnToken draw_token(std::span<const float> logits, const SamplingParams& param
   if (whole && barred.empty() && drawable.size() == logits.size())
     return finish(kernels::invert_distribution(logits, inverse, stats, uniform));
   const std::vector<float> allowed = without(drawable, barred);
+  const float top = std::ranges::max(allowed);
+  if (top == kImpossible) nothing_left();
   if (whole) return finish(draw_whole(allowed, inverse, uniform));
-  return finish(draw_narrowed(allowed, inverse, stats.max, params, uniform));
+  return finish(draw_narrowed(allowed, inverse, top, params, uniform));
 }
 
 void validate(const SamplingParams& p) {

@@ -120,6 +120,8 @@ TEST(Sampler, DrawsWhatLiesFarBelowABarredToken) {
   params.eos_ids = {0};
   const std::vector<float> row{200, 1, 1, -std::numeric_limits<float>::infinity()};
   expect_distribution(frequencies(row, params, 4, false), {{1, 0.5}, {2, 0.5}});
+  params.top_k = 3;
+  expect_distribution(frequencies(row, params, 4, false), {{1, 0.5}, {2, 0.5}});
   EXPECT_THROW(draw_token(std::vector<float>{3, -std::numeric_limits<float>::infinity()}, params, 2, false, 0.5),
                DataError);
 }
