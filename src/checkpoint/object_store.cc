@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <fstream>
 
 #include "base/error.h"
@@ -39,12 +38,6 @@ T value_of(arrow::Result<T> result, const std::string& what) {
   return std::move(result).ValueUnsafe();
 }
 
-// Once a process, at its end: the AWS SDK's threads must be gone before its memory is.
-void finalize_s3_at_exit() {
-  static const bool registered = std::atexit([] { (void)arrow::fs::EnsureS3Finalized(); }) == 0;
-  check(registered, "the end of the AWS SDK is registered");
-}
-
 std::optional<int64_t> step_in(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   int64_t step = 0;
@@ -60,6 +53,13 @@ struct ObjectStore::Place {
   std::shared_ptr<arrow::fs::FileSystem> system;
   std::string root;  // within it
   std::string name;  // for people
+  bool uses_s3 = false;
+
+  // The client's threads must be gone before the process's memory is.
+  ~Place() {
+    system.reset();
+    if (uses_s3) (void)arrow::fs::EnsureS3Finalized();
+  }
 
   bool is_local() const { return system->type_name() == "local"; }
   std::string folder(const std::string& step) const { return root + "/" + step; }
@@ -92,13 +92,15 @@ struct ObjectStore::Place {
   }
 };
 
+ObjectStore::~ObjectStore() = default;
+
 bool is_object_store(const std::string& location) { return location.starts_with("s3://"); }
 
 ObjectStore::ObjectStore(const std::string& location) : place_(std::make_unique<Place>()) {
   place_->name = location.substr(0, location.find('?'));
   if (is_object_store(location)) {
     require(arrow::fs::EnsureS3Initialized(), "start the S3 client");
-    finalize_s3_at_exit();
+    place_->uses_s3 = true;
   }
   const std::string path = is_object_store(location) ? location : fs::absolute(expand_user(location)).string();
   auto system = arrow::fs::FileSystemFromUriOrPath(path, &place_->root);
@@ -108,8 +110,6 @@ ObjectStore::ObjectStore(const std::string& location) : place_(std::make_unique<
   place_->system = std::move(system).ValueUnsafe();
   while (place_->root.ends_with('/')) place_->root.pop_back();
 }
-
-ObjectStore::~ObjectStore() = default;
 
 void ObjectStore::upload(const fs::path& folder, const std::vector<fs::path>& extra, WritePace* pace) {
   const std::string to = place_->folder(folder.filename().string());

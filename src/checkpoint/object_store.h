@@ -16,7 +16,8 @@ namespace tandem {
 
 bool is_object_store(const std::string& location);  // s3://...
 
-// May be used by one thread at a time. Errors are IoError naming the place.
+// May be used by one thread at a time. Errors are IoError naming the place. Arrow's S3 client starts once a process:
+// when a store of S3's is gone, another cannot be made.
 class ObjectStore {
  public:
   // s3://BUCKET/PREFIX, with options as Arrow takes them (?region=...&endpoint_override=HOST:PORT&scheme=http), or a

@@ -60,7 +60,7 @@ json scalars_of(const TrainingSample& sample) {
           {"advantage", fmt::format("{:.17g}", sample.advantage)}};
 }
 
-TrainingSample read_sample(const SafetensorsFile& file, size_t i, const json& scalars) {
+TrainingSample read_sample(const SafetensorsFile& file, size_t i, const json& scalars, const PromptPtr& before) {
   auto prompt = std::make_shared<Prompt>();
   auto trajectory = std::make_shared<Trajectory>();
   TrainingSample sample;
@@ -72,7 +72,8 @@ TrainingSample read_sample(const SafetensorsFile& file, size_t i, const json& sc
     std::memcpy(values.data(), view->bytes.data(), view->bytes.size());
   });
   prompt->id = scalars.at("prompt");
-  trajectory->prompt = std::move(prompt);
+  const bool same = before != nullptr && before->id == prompt->id && before->token_ids == prompt->token_ids;
+  trajectory->prompt = same ? before : PromptPtr(std::move(prompt));  // by its address packing knows what is shared
   trajectory->sample_index = scalars.at("sample");
   trajectory->policy_version = scalars.at("policy_version");
   trajectory->temperature = scalars.at("temperature");
@@ -120,8 +121,11 @@ UpdateDump read_dump(const fs::path& folder) {
     dump.optimizer_steps = root.at("optimizer_steps");
     dump.unchanged = root.at("unchanged");
     const SafetensorsFile file(folder / "samples.safetensors");
-    for (size_t i = 0; i < root.at("samples").size(); ++i)
-      dump.samples.push_back(read_sample(file, i, root["samples"][i]));
+    PromptPtr before;
+    for (size_t i = 0; i < root.at("samples").size(); ++i) {
+      dump.samples.push_back(read_sample(file, i, root["samples"][i], before));
+      before = dump.samples.back().trajectory->prompt;
+    }
   } catch (const json::exception&) {
     throw IoError(path.string() + " is broken: a key is missing or of another type");
   }
