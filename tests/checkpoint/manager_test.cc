@@ -236,8 +236,8 @@ TEST(Manifest, SaysWhereEachTensorLies) {
   const auto manifest = nlohmann::json::parse(text);
   const auto slice = nlohmann::json::parse(
       R"({"name": "w", "dtype": "F32", "global_shape": [4, 3], "start": [2, 0], "shape": [2, 3]})");
-  const auto whole = nlohmann::json::parse(
-      R"({"name": "v", "dtype": "F32", "global_shape": [6], "start": [0], "shape": [6]})");
+  const auto whole =
+      nlohmann::json::parse(R"({"name": "v", "dtype": "F32", "global_shape": [6], "start": [0], "shape": [6]})");
   EXPECT_EQ(manifest["files"][0]["tensors"], nlohmann::json::array({slice}));
   EXPECT_EQ(manifest["files"][1]["tensors"], nlohmann::json::array({whole}));
   EXPECT_EQ(manager.find_latest(Verify::kContent)->step, 3);
