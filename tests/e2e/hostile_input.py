@@ -57,7 +57,7 @@ def rows():
 def rewards():
     for name, words in (("not_a_number", "returned nan as the score"), ("no_accuracy", 'returned nan as "acc"'),
                         ("leaves", "ended by itself")):
-        refused(f"reward {name}", train(reward__custom_reward_function__name=name), words, "sample 0", "reward.py")
+        refused(f"reward {name}", train(reward__custom_reward_function__name=name), words, "sample ", "reward.py")
 
 
 def a_refused_run_moves_nothing():
