@@ -30,7 +30,7 @@ class Trainer {
  public:
   // All must outlive it. With `ranks`, every rank makes the same calls with all samples; each computes its share.
   Trainer(Decoder& decoder, Optimizer& optimizer, TrainerOptions options, UpdateRanks ranks = {})
-      : decoder_(decoder), optimizer_(optimizer), options_(options), ranks_(ranks) {}
+      : decoder_(decoder), optimizer_(optimizer), options_(std::move(options)), ranks_(ranks) {}
 
   // Samples of one prompt must be neighbours. DataError when the loss or gradient is not finite; the weights are then
   // those of the last good step.

@@ -39,7 +39,7 @@ class ValueTrainer {
  public:
   // `decoder` (with a value head) and `optimizer` must outlive it.
   ValueTrainer(Decoder& decoder, Optimizer& optimizer, ValueTrainerOptions options)
-      : decoder_(decoder), optimizer_(optimizer), options_(options) {}
+      : decoder_(decoder), optimizer_(optimizer), options_(std::move(options)) {}
 
   // Samples need old_values and returns; those of one prompt must be neighbours. DataError as Trainer::update().
   ValueStats update(std::span<const TrainingSample> samples, const OnTokens& on_tokens = {});
