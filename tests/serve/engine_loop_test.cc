@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <thread>
 
 #include "checkpoint/scratch_folder.h"
@@ -24,7 +25,6 @@ struct Model {
     table.rows['a'] = {{'b', 0.F}, {'a', 0.5F}};
     table.rows['b'] = {{'a', 0.F}, {'b', 1.F}};
     table.rows['p'] = {{kBigramImEnd, ending}, {'p', std::log(0.75F)}};
-    table.rows['x'] = {{kBigramImEnd, 0.F}};  // nothing else has any probability
     write_bigram_model(folder->path(), table);
     tokenizer = std::make_unique<Tokenizer>(Tokenizer::from_folder(folder->path()));
   }
@@ -170,12 +170,14 @@ TEST(EngineLoop, RefusesWhatIsTooMuch) {
   EXPECT_THROW(loop.submit({job_of({}, 5)}), DataError);
 }
 
-// 'x' can only end, which min_tokens bars: that request fails, its neighbour does not.
+// Every id would end the reply, which min_tokens bars: that request fails, its neighbour does not.
 TEST(EngineLoop, AFailureIsItsRequestsAlone) {
   const Model model;
   EngineLoop loop(model.decoder(), options_of(model), *model.tokenizer);
-  GenerationJob bad = job_of({'x'}, 5);
+  GenerationJob bad = job_of({'a'}, 5);
   bad.params.min_tokens = 2;
+  bad.params.stop_token_ids.resize(model.tokenizer->vocab_size());
+  std::iota(bad.params.stop_token_ids.begin(), bad.params.stop_token_ids.end(), 0);
   const auto generations = loop.submit({bad, job_of({'a'}, 50, 3)});
   const Running running(loop);
   EXPECT_THROW(read_all(*generations[0]), DataError);
