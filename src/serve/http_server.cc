@@ -11,8 +11,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <list>
 #include <mutex>
 #include <thread>
@@ -26,6 +28,8 @@ namespace {
 
 constexpr size_t kHeaderBytes = size_t{64} << 10;  // of a request, beyond its body
 constexpr int kBacklog = 1024, kSliceMs = 200;
+constexpr size_t kMaxRefused = 64;  // kept open for their farewell
+constexpr std::chrono::seconds kFarewell{1};
 constexpr size_t kMaxRequests = 1 << 20;  // on one connection
 
 class StreamAdapter final : public httplib::Stream {
@@ -187,6 +191,7 @@ class HttpServer::Listener final : public httplib::Server {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Connection {
     int fd;              // -1: it is closed or being closed
     bool ended = false;  // its thread is done but for returning
@@ -233,6 +238,7 @@ class HttpServer::Listener final : public httplib::Server {
       ::poll(polls, 2, 1000);
       if (draining_) break;
       reap();
+      close_refused(false);
       const int fd = ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
       if (fd < 0) {  // the client has gone already, or files have run out: others may come
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
@@ -243,6 +249,7 @@ class HttpServer::Listener final : public httplib::Server {
       ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       open(fd);
     }
+    close_refused(true);
     ::close(std::exchange(listening_, -1));
   }
 
@@ -272,14 +279,24 @@ class HttpServer::Listener final : public httplib::Server {
     }
   }
 
-  void refuse(int fd) const {
+  // Closed a while later: at once, bytes that were not read would cost the client the reply.
+  void refuse(int fd) {
     const std::string body = format_error_(429, "too many connections; try again");
     const std::string reply = fmt::format(
         "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\nContent-Type: application/json\r\n"
         "Content-Length: {}\r\n\r\n{}",
         body.size(), body);
     [[maybe_unused]] const auto sent = ::send(fd, reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    ::close(fd);
+    ::shutdown(fd, SHUT_WR);
+    refused_.emplace_back(fd, Clock::now());
+  }
+
+  void close_refused(bool all) {
+    while (!refused_.empty() &&
+           (all || refused_.size() > kMaxRefused || Clock::now() - refused_.front().second > kFarewell)) {
+      ::close(refused_.front().first);
+      refused_.pop_front();
+    }
   }
 
   SocketStream::Limits limits() const {
@@ -329,6 +346,7 @@ class HttpServer::Listener final : public httplib::Server {
   const int port_;
   std::atomic<bool> draining_ = false;
   std::thread accepting_;
+  std::deque<std::pair<int, Clock::time_point>> refused_;  // that thread's
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::list<Connection> connections_;

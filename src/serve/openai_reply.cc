@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -29,46 +30,57 @@ json usage_of(const Usage& usage) {
 
 std::string token_text(const Tokenizer& tokenizer, TokenId id) { return tokenizer.decode({&id, 1}, false); }
 
+// Texts of tokens need not differ: a piece of a character is U+FFFD.
+std::string token_name(const Tokenizer& tokenizer, const TextRequest& request, TokenId id) {
+  return request.tokens_as_ids ? fmt::format("token_id:{}", id) : token_text(tokenizer, id);
+}
+
+// As Python counts, which has characters for bytes.
+size_t num_characters(const std::string& text) {
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
 json ids_of(std::span<const DrawnToken> tokens) {
   json ids = json::array();
   for (const DrawnToken& token : tokens) ids.push_back(token.id);
   return ids;
 }
 
-json chat_logprob(const Tokenizer& tokenizer, TokenId id, float logprob) {
+json chat_logprob(const Tokenizer& tokenizer, const TextRequest& request, TokenId id, float logprob) {
   const std::string text = token_text(tokenizer, id);
   json bytes = json::array();
   for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
-  return {{"token", text}, {"logprob", logprob}, {"bytes", bytes}};
+  return {{"token", token_name(tokenizer, request, id)}, {"logprob", logprob}, {"bytes", bytes}};
 }
 
-json chat_logprobs(const Tokenizer& tokenizer, std::span<const DrawnToken> tokens) {
+json chat_logprobs(const Tokenizer& tokenizer, const TextRequest& request, std::span<const DrawnToken> tokens) {
   json content = json::array();
   for (const DrawnToken& token : tokens) {
-    json one = chat_logprob(tokenizer, token.id, token.logprob);
+    json one = chat_logprob(tokenizer, request, token.id, token.logprob);
     one["top_logprobs"] = json::array();
     for (const TokenLogprob& top : token.top)
-      one["top_logprobs"].push_back(chat_logprob(tokenizer, top.id, top.logprob));
+      one["top_logprobs"].push_back(chat_logprob(tokenizer, request, top.id, top.logprob));
     content.push_back(std::move(one));
   }
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
 // `offset`: of the first token's text within the reply; moves on.
-json completion_logprobs(const Tokenizer& tokenizer, std::span<const DrawnToken> tokens, bool with_top,
+json completion_logprobs(const Tokenizer& tokenizer, const TextRequest& request, std::span<const DrawnToken> tokens,
                          size_t& offset) {
-  json texts = json::array(), logprobs = json::array(), tops = json::array(), offsets = json::array();
+  json names = json::array(), logprobs = json::array(), tops = json::array(), offsets = json::array();
   for (const DrawnToken& token : tokens) {
-    const std::string text = token_text(tokenizer, token.id);
+    const std::string name = token_name(tokenizer, request, token.id);
     json top = json::object();
-    for (const TokenLogprob& other : token.top) top.emplace(token_text(tokenizer, other.id), other.logprob);
-    top.emplace(text, token.logprob);  // the drawn one is always told
-    texts.push_back(text), logprobs.push_back(token.logprob), offsets.push_back(offset);
+    top[name] = token.logprob;  // the drawn one is always told
+    for (const TokenLogprob& other : token.top) top.emplace(token_name(tokenizer, request, other.id), other.logprob);
+    names.push_back(name), logprobs.push_back(token.logprob), offsets.push_back(offset);
     tops.push_back(std::move(top));
-    offset += text.size();
+    offset += num_characters(token_text(tokenizer, token.id));
   }
-  json out = {{"text_offset", offsets}, {"token_logprobs", logprobs}, {"tokens", texts}};
-  out["top_logprobs"] = with_top ? std::move(tops) : json();
+  json out = {{"text_offset", offsets}, {"token_logprobs", logprobs}, {"tokens", names}};
+  out["top_logprobs"] = request.sampling.top_logprobs > 0 ? std::move(tops) : json();
   return out;
 }
 
@@ -106,7 +118,7 @@ json chat_choice(const ReplyHead& head, const ChatRequest& request, uint32_t ind
     }
   }
   json choice = {{"index", index}, {"message", std::move(message)}};
-  choice["logprobs"] = request.logprobs ? chat_logprobs(tokenizer, sample.tokens) : json();
+  choice["logprobs"] = request.logprobs ? chat_logprobs(tokenizer, request, sample.tokens) : json();
   choice["finish_reason"] = called ? "tool_calls" : finish_reason(sample.stop_reason);
   if (request.return_token_ids) choice["token_ids"] = ids_of(sample.tokens);
   return choice;
@@ -138,9 +150,7 @@ std::string completion_reply(const ReplyHead& head, const CompletionRequest& req
                                                        : prompt.text;
       json choice = {{"index", reply["choices"].size()}, {"text", before + sample.text}};
       size_t offset = 0;
-      choice["logprobs"] =
-          request.logprobs ? completion_logprobs(tokenizer, sample.tokens, request.sampling.top_logprobs > 0, offset)
-                           : json();
+      choice["logprobs"] = request.logprobs ? completion_logprobs(tokenizer, request, sample.tokens, offset) : json();
       choice["finish_reason"] = finish_reason(sample.stop_reason);
       if (request.return_token_ids) {
         choice["token_ids"] = ids_of(sample.tokens);
@@ -197,7 +207,7 @@ std::vector<std::string> ChatStream::pieces(const SampleUpdate& update) {
   if (delta.empty() && sample.unsent.empty() && !ends) return out;
   json reason;
   if (ends) reason = sample.num_calls > 0 ? "tool_calls" : finish_reason(*update.stop_reason);
-  send(std::move(delta), request_.logprobs ? chat_logprobs(tokenizer_, sample.unsent) : json(),
+  send(std::move(delta), request_.logprobs ? chat_logprobs(tokenizer_, request_, sample.unsent) : json(),
        request_.return_token_ids ? ids_of(sample.unsent) : json(), std::move(reason));
   sample.unsent.clear();
   return out;
@@ -216,9 +226,8 @@ std::vector<std::string> CompletionStream::pieces(size_t prompt, std::span<const
   if (text.empty() && !ends && !request_.logprobs && !request_.return_token_ids) return {};
   sample.begun = true;
   json choice = {{"index", index}, {"text", text}};
-  choice["logprobs"] = request_.logprobs ? completion_logprobs(tokenizer_, update.tokens,
-                                                               request_.sampling.top_logprobs > 0, sample.text_offset)
-                                         : json();
+  choice["logprobs"] =
+      request_.logprobs ? completion_logprobs(tokenizer_, request_, update.tokens, sample.text_offset) : json();
   choice["finish_reason"] = ends ? json(finish_reason(*update.stop_reason)) : json();
   if (request_.return_token_ids) {
     choice["token_ids"] = ids_of(update.tokens);

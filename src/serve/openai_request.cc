@@ -68,6 +68,7 @@ void read_common(JsonFields& fields, const RequestLimits& limits, TextRequest& r
     more.finish();
   }
   request.return_token_ids = fields.boolean("return_token_ids").value_or(false);
+  request.tokens_as_ids = fields.boolean("return_tokens_as_token_ids").value_or(false);
   fields.require("presence_penalty", 0, "log-probs are those of the model, which nothing is added to");
   fields.require("frequency_penalty", 0, "log-probs are those of the model, which nothing is added to");
   fields.require("repetition_penalty", 1, "log-probs are those of the model, which nothing is added to");

@@ -25,6 +25,7 @@ struct TextRequest {
   bool stream = false, include_usage = false;
   bool logprobs = false;  // sampling.top_logprobs says how many beside the drawn one
   bool return_token_ids = false;
+  bool tokens_as_ids = false;  // log-probs name tokens "token_id:5" instead of by their text
 };
 
 struct CompletionRequest : TextRequest {

@@ -71,14 +71,18 @@ def exact(server):
     ids = [257, 104, 105, 10]
     for temperature in (1.0, 0.7):
         reply = server.post("/v1/completions", {"prompt": ids, "max_tokens": 30, "seed": 5, "logprobs": 2, "n": 2,
-                                                "temperature": temperature, "return_token_ids": True})
+                                                "temperature": temperature, "return_token_ids": True,
+                                                "return_tokens_as_token_ids": True})
         for choice in reply["choices"]:
             expect(choice["prompt_token_ids"] == ids, "the prompt's ids", str(choice))
             wanted = logprobs_of(ids + choice["token_ids"], "--temperature", str(temperature))[len(ids) - 1:]
             given = [as_float32(value) for value in choice["logprobs"]["token_logprobs"]]
             expect(given == [as_float32(value) for value in wanted], "log-probs are those of tandem logprobs",
                    f"{given}\n{wanted}")
-            expect(all(len(top) in (2, 3) for top in choice["logprobs"]["top_logprobs"]), "top log-probs", str(choice))
+            expect(choice["logprobs"]["tokens"] == [f"token_id:{i}" for i in choice["token_ids"]], "tokens by id")
+            for i, top in enumerate(choice["logprobs"]["top_logprobs"]):
+                expect(len(top) in (2, 3) and top[choice["logprobs"]["tokens"][i]] ==
+                       choice["logprobs"]["token_logprobs"][i], "top log-probs, the drawn one too", str(top))
     chat = {"messages": HI, "max_tokens": 9, "seed": 1, "logprobs": True, "top_logprobs": 3, "return_token_ids": True}
     reply = server.post("/v1/chat/completions", chat)
     choice = reply["choices"][0]
@@ -145,7 +149,7 @@ def refusals(server):
 
 
 def disconnects(server):
-    body = json.dumps({"prompt": "x", "max_tokens": 250, "ignore_eos": True, "n": 16, "stream": True}).encode()
+    body = json.dumps({"prompt": "x", "max_tokens": 250, "ignore_eos": True, "n": 400, "stream": True}).encode()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     before = server.metric("tandem_requests_cancelled_total")
     for stream in (body, body.replace(b'"stream": true', b'"stream": false')):
@@ -267,11 +271,9 @@ def drains():
     expect(status == 200 and body["usage"]["completion_tokens"] == 64 * 450, "what ran is answered", str(body)[:300])
     expect(server.process.returncode == 0, f"ends with 0, not {server.process.returncode}")
     server = Server("model", "--max-model-len", "500", "--drain-timeout", "1")
-    threads = [threading.Thread(target=lambda: server.request("POST", "/v1/completions", {
-        "prompt": "x", "max_tokens": 450, "ignore_eos": True, "n": 900})) for _ in range(1)]
-    for thread in threads:
-        thread.daemon = True
-        thread.start()
+    head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    body = json.dumps({"prompt": "x", "max_tokens": 450, "ignore_eos": True, "n": 900}).encode()
+    threading.Thread(target=lambda: server.raw(head % len(body) + body, timeout=60), daemon=True).start()
     server.eventually("it runs", lambda: server.metric("tandem_sequences_running") > 0)
     began = time.monotonic()
     server.process.send_signal(signal.SIGTERM)

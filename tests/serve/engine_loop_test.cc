@@ -170,14 +170,14 @@ TEST(EngineLoop, RefusesWhatIsTooMuch) {
   EXPECT_THROW(loop.submit({job_of({}, 5)}), DataError);
 }
 
-// Every token ends it, which min_tokens bars: that request fails, its neighbour does not.
+// Every id would end the reply, which min_tokens bars: that request fails, its neighbour does not.
 TEST(EngineLoop, AFailureIsItsRequestsAlone) {
   const Model model;
   EngineLoop loop(model.decoder(), options_of(model), *model.tokenizer);
   GenerationJob bad = job_of({'a'}, 5);
-  bad.params.stop_token_ids.resize(static_cast<size_t>(model.decoder()->config().vocab_size));
-  std::iota(bad.params.stop_token_ids.begin(), bad.params.stop_token_ids.end(), 0);
   bad.params.min_tokens = 2;
+  bad.params.stop_token_ids.resize(model.tokenizer->vocab_size());
+  std::iota(bad.params.stop_token_ids.begin(), bad.params.stop_token_ids.end(), 0);
   const auto generations = loop.submit({bad, job_of({'a'}, 50, 3)});
   const Running running(loop);
   EXPECT_THROW(read_all(*generations[0]), DataError);
