@@ -273,12 +273,14 @@ def drains():
     server = Server("model", "--max-model-len", "500", "--drain-timeout", "1")
     head = b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     body = json.dumps({"prompt": "x", "max_tokens": 450, "ignore_eos": True, "n": 900}).encode()
-    threading.Thread(target=lambda: server.raw(head % len(body) + body, timeout=60), daemon=True).start()
+    client = socket.create_connection((server.host, server.port))
+    client.sendall(head % len(body) + body)
     server.eventually("it runs", lambda: server.metric("tandem_sequences_running") > 0)
     began = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
     server.process.wait(timeout=60)
     expect(time.monotonic() - began < 15, "it does not wait longer than it was told")
+    client.close()
 
 
 def swaps():

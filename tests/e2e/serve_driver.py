@@ -1,4 +1,5 @@
 """A served model in its own process, and plain HTTP to it. Standard library only."""
+import atexit
 import http.client
 import json
 import os
@@ -17,6 +18,7 @@ class Server:
         self.log = open("server.log", "a+", encoding="utf-8")
         self.process = subprocess.Popen([PROGRAM, "serve", *words, "--port", "0"], stdout=subprocess.PIPE,
                                         stderr=self.log, text=True, env=environment)
+        atexit.register(self.process.kill)  # a test that fails leaves nothing behind
         line = self.process.stdout.readline()
         found = re.search(r"http://(.*):(\d+)$", line.strip())
         expect(found, "the server says where it listens", line)
