@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import socket
-import statistics
 import subprocess
 import sys
 import time
@@ -30,7 +29,8 @@ class Client:
     def __init__(self, port):
         self.port, self.reader, self.writer = port, None, None
 
-    async def post(self, path, body):
+    async def post(self, path, body, on_part):
+        """`on_part` gets each chunk of a streamed reply as it comes."""
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         data = json.dumps(body).encode()
@@ -43,12 +43,12 @@ class Client:
             name, value = line.decode().split(":", 1)
             headers[name.lower()] = value.strip()
         if headers.get("transfer-encoding") == "chunked":
-            parts = []
+            content = b""
             while size := int(await self.reader.readline(), 16):
-                parts.append(await self.reader.readexactly(size))
+                content += (part := await self.reader.readexactly(size))
+                on_part(part)
                 await self.reader.readline()
             await self.reader.readline()
-            content = b"".join(parts)
         else:
             content = await self.reader.readexactly(int(headers["content-length"]))
         if headers.get("connection", "").lower() == "close":
@@ -61,45 +61,53 @@ class Client:
         self.reader = self.writer = None
 
 
-async def load(port, model, clients, seconds, tokens, stream):
-    """Latencies, tokens and failures of replies that ended within the time."""
+async def load(port, model, clients, seconds, tokens):
+    """Tokens that came within the time; latencies of the replies that were begun in it, and failures."""
     began = time.monotonic()
-    latencies, total, refused, errors = [], 0, 0, []
+    latencies, firsts, total, refused, errors = [], [], 0, 0, []
 
     async def run(number):
         nonlocal total, refused
         client, turn = Client(port), number
         while time.monotonic() - began < seconds:
             body = {"model": model, "messages": [{"role": "user", "content": QUESTIONS[turn % len(QUESTIONS)]}],
-                    "max_tokens": tokens, "temperature": 0.7, "stream": stream}
+                    "max_tokens": tokens, "temperature": 0.7, "stream": True}
             turn += 1
-            start = time.monotonic()
+            start, first = time.monotonic(), None
+
+            def count(part):
+                nonlocal total, first
+                pieces = part.count(b'"content"') - part.count(b'"content":""') - part.count(b'"content": ""')
+                if pieces > 0 and first is None:
+                    first = time.monotonic() - start
+                if time.monotonic() - began <= seconds:
+                    total += max(pieces, 0)
+
             try:
-                status, content = await client.post("/v1/chat/completions", body)
+                status, content = await client.post("/v1/chat/completions", body, count)
             except (OSError, asyncio.IncompleteReadError, ValueError, IndexError, KeyError) as error:
                 errors.append(repr(error))
                 client.close()
                 await asyncio.sleep(0.1)
                 continue
-            now = time.monotonic()
             if status == 429:
                 refused += 1
                 await asyncio.sleep(1)
             elif status != 200:
                 errors.append(f"{status} {content[:200]}")
                 await asyncio.sleep(0.1)
-            elif now - began <= seconds:
-                latencies.append(now - start)
-                total += content.count(b"data: {") if stream else json.loads(content)["usage"]["completion_tokens"]
+            else:
+                latencies.append(time.monotonic() - start)
+                firsts.append(first if first is not None else latencies[-1])
         client.close()
 
     tasks = [asyncio.create_task(run(i)) for i in range(clients)]
-    await asyncio.wait(tasks, timeout=seconds + 120)
+    await asyncio.wait(tasks, timeout=seconds + 240)
     for task in tasks:
         task.cancel()
+    at = lambda values, share: sorted(values)[round(share * (len(values) - 1))] if values else None
     return {"tokens_per_s": total / seconds, "replies": len(latencies), "refused": refused, "errors": errors,
-            "p50": statistics.median(latencies) if latencies else None,
-            "p99": sorted(latencies)[int(0.99 * (len(latencies) - 1))] if latencies else None}
+            "p50": at(latencies, 0.5), "p99": at(latencies, 0.99), "first": at(firsts, 0.5)}
 
 
 def free_port():
@@ -120,7 +128,7 @@ def wait_for(port, process, seconds=180):
 
 
 def command_of(name, arguments, port):
-    """Its command, the model's name in requests, and whether it must be asked for a stream to count tokens."""
+    """Its command, and the model's name in requests."""
     model = str(pathlib.Path(arguments.model).resolve())
     if name == "tandem":
         return [str(ROOT / arguments.build / "bin/tandem"), "serve", model, "--port", str(port), "--threads",
@@ -147,7 +155,7 @@ def main():
     arguments = parser.parse_args()
     environment = os.environ | {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": str(arguments.threads),
                                 "HF_HUB_OFFLINE": "1"}
-    print(f"{'server':<14}{'clients':>8}{'tokens/s':>10}{'replies':>9}{'p50 s':>8}{'p99 s':>8}{'429':>6}{'errors':>8}")
+    print(f"{'server':<14}{'clients':>8}{'tokens/s':>10}{'replies':>9}{'first s':>9}{'p50 s':>8}{'p99 s':>8}{'429':>6}{'errors':>8}")
     for name in ["tandem", *filter(None, arguments.peers.split(","))]:
         port = free_port()
         command, model = command_of(name, arguments, port)
@@ -155,11 +163,11 @@ def main():
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
             wait_for(port, process)
-            asyncio.run(load(port, model, 1, 10, 4, False))  # warm
+            asyncio.run(load(port, model, 1, 5, 4))  # warm
             for clients in map(int, arguments.clients.split(",")):
-                got = asyncio.run(load(port, model, clients, arguments.seconds, arguments.tokens, False))
+                got = asyncio.run(load(port, model, clients, arguments.seconds, arguments.tokens))
                 shown = lambda value: "-" if value is None else f"{value:.2f}"
-                print(f"{name:<14}{clients:>8}{got['tokens_per_s']:>10.1f}{got['replies']:>9}{shown(got['p50']):>8}"
+                print(f"{name:<14}{clients:>8}{got['tokens_per_s']:>10.1f}{got['replies']:>9}{shown(got['first']):>9}{shown(got['p50']):>8}"
                       f"{shown(got['p99']):>8}{got['refused']:>6}{len(got['errors']):>8}", flush=True)
                 if got["errors"]:
                     print(f"  first error: {got['errors'][0]}")
