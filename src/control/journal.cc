@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/fnv.h"
 #include "base/log.h"
+#include "data/payload.h"
 
 namespace tandem {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 enum RecordType : uint32_t { kHeader = 1, kSample = 2, kReward = 3, kCommit = 4 };
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr std::string_view kFilePrefix = "after_";
 constexpr size_t kWarnEvery = 100;  // failed writes
 
@@ -35,8 +36,8 @@ void put_key(PayloadWriter& out, const Key& key) {
 std::string sample_payload(const std::tuple<int64_t, bool, uint64_t, uint32_t>& key, const Trajectory& t) {
   PayloadWriter out;
   put_key(out, key);
-  out.put(hash_of(*t.prompt)).put(t.policy_version).put(t.temperature).put(t.stop_reason).put(t.mean_entropy);
-  out.put_list(t.response_ids).put_list(t.rollout_logprobs).put_list(t.response_mask);
+  out.put(hash_of(*t.prompt));
+  trajectory_fields(out, t);
   return out.bytes();
 }
 
@@ -50,18 +51,12 @@ std::tuple<int64_t, bool, uint64_t, uint32_t> get_key(PayloadReader& in) {
 // Null where it is of another prompt text or other weights.
 TrajectoryPtr read_sample(std::span<const std::byte> payload, const PromptPtr& prompt, uint64_t policy_version) {
   PayloadReader in(payload);
-  const uint32_t sample_index = std::get<3>(get_key(in));
-  if (in.get<uint64_t>() != hash_of(*prompt) || in.get<uint64_t>() != policy_version) return nullptr;
+  get_key(in);
+  if (in.get<uint64_t>() != hash_of(*prompt)) return nullptr;
   auto t = std::make_shared<Trajectory>();
+  trajectory_fields(in, *t);
+  if (t->policy_version != policy_version) return nullptr;
   t->prompt = prompt;
-  t->sample_index = sample_index;
-  t->policy_version = policy_version;
-  t->temperature = in.get<double>();
-  t->stop_reason = in.get<StopReason>();
-  t->mean_entropy = in.get<double>();
-  t->response_ids = in.get_list<std::vector<TokenId>>();
-  t->rollout_logprobs = in.get_list<std::vector<float>>();
-  t->response_mask = in.get_list<std::vector<uint8_t>>();
   return t;
 }
 

@@ -66,14 +66,4 @@ RecordScan scan_records(
   return scan;
 }
 
-void PayloadReader::require(uint64_t count, size_t element) const {
-  if (count > rest_.size() / element) throw IoError("a journal's record is shorter than it says");
-}
-
-void PayloadReader::copy(void* to, size_t size) {
-  require(size, 1);
-  if (size > 0) std::memcpy(to, rest_.data(), size);
-  rest_ = rest_.subspan(size);
-}
-
 }  // namespace tandem

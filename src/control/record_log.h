@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <functional>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "observe/append_file.h"
@@ -41,55 +40,5 @@ struct RecordScan {
 RecordScan scan_records(
     const std::filesystem::path& path,
     const std::function<void(uint32_t type, std::span<const std::byte> payload, uint64_t offset)>& found);
-
-// Payloads: fields one after the other as they lie in memory, lists behind their length.
-class PayloadWriter {
- public:
-  template <class T>
-  PayloadWriter& put(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(T));
-    return *this;
-  }
-  template <class List>
-  PayloadWriter& put_list(const List& list) {
-    put<uint64_t>(list.size());
-    bytes_.append(reinterpret_cast<const char*>(list.data()), list.size() * sizeof(*list.data()));
-    return *this;
-  }
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  std::string bytes_;
-};
-
-// IoError where a payload is shorter than what is read from it.
-class PayloadReader {
- public:
-  explicit PayloadReader(std::span<const std::byte> bytes) : rest_(bytes) {}
-
-  template <class T>
-  T get() {
-    T value;
-    copy(&value, sizeof(T));
-    return value;
-  }
-  template <class List>
-  List get_list() {
-    const auto count = get<uint64_t>();
-    List list;
-    using Element = std::remove_cvref_t<decltype(*list.data())>;
-    require(count, sizeof(Element));
-    list.resize(count);
-    copy(list.data(), count * sizeof(Element));
-    return list;
-  }
-
- private:
-  void require(uint64_t count, size_t element) const;
-  void copy(void* to, size_t size);
-
-  std::span<const std::byte> rest_;
-};
 
 }  // namespace tandem

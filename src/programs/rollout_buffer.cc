@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "control/record_log.h"
+#include "data/payload.h"
 
 namespace tandem {
 namespace {
@@ -11,26 +12,17 @@ enum RecordType : uint32_t { kRollout = 1, kSample = 2 };
 std::string payload_of(const RolloutSample& sample) {
   const Trajectory& t = *sample.trajectory;
   PayloadWriter out;
-  out.put(t.prompt->id).put_list(t.prompt->token_ids).put(t.sample_index).put(t.policy_version).put(t.temperature);
-  out.put(t.stop_reason).put(t.mean_entropy);
-  out.put_list(t.response_ids).put_list(t.rollout_logprobs).put_list(t.response_mask);
+  prompt_fields(out, *t.prompt);
+  trajectory_fields(out, t);
   return out.put(sample.score).put(sample.reward).put(sample.advantage).bytes();
 }
 
 RolloutSample sample_of(PayloadReader in) {
   auto prompt = std::make_shared<Prompt>();
-  prompt->id = in.get<uint64_t>();
-  prompt->token_ids = in.get_list<std::vector<TokenId>>();
+  prompt_fields(in, *prompt);
   auto t = std::make_shared<Trajectory>();
   t->prompt = std::move(prompt);
-  t->sample_index = in.get<uint32_t>();
-  t->policy_version = in.get<uint64_t>();
-  t->temperature = in.get<double>();
-  t->stop_reason = in.get<StopReason>();
-  t->mean_entropy = in.get<double>();
-  t->response_ids = in.get_list<std::vector<TokenId>>();
-  t->rollout_logprobs = in.get_list<std::vector<float>>();
-  t->response_mask = in.get_list<std::vector<uint8_t>>();
+  trajectory_fields(in, *t);
   const auto score = in.get<double>(), reward = in.get<double>(), advantage = in.get<double>();
   return {std::move(t), score, reward, advantage};
 }

@@ -144,20 +144,27 @@ ScoreService::Scored ScoreService::score_all(std::vector<TrajectoryPtr> replies)
   return scored;
 }
 
+HttpReply ScoreService::reply_to(const std::string& kind, std::vector<TrajectoryPtr> inputs, bool activate,
+                                 json (*entry)(json value)) {
+  const Scored scored = score_all(std::move(inputs));
+  json reply = head_of(model_, kind, scored.prompt_tokens);
+  for (size_t i = 0; i < scored.scores.size(); ++i) {
+    json row = {{"index", i}};
+    row.update(entry(activated(scored.scores[i], activate)));
+    reply["data"].push_back(std::move(row));
+  }
+  return {200, "application/json", dumped(reply), {}, {}};
+}
+
 HttpReply ScoreService::classify(const HttpRequest& http) {
   const json object = parse_request(http.body);
   JsonFields fields(object);
   const bool activate = activation(fields, true);
   std::vector<TrajectoryPtr> inputs = inputs_of(model_, fields);
   read_rest(model_, fields);
-  const Scored scored = score_all(std::move(inputs));
-  json reply = head_of(model_, "classify", scored.prompt_tokens);
-  for (size_t i = 0; i < scored.scores.size(); ++i)
-    reply["data"].push_back({{"index", i},
-                             {"label", "LABEL_0"},
-                             {"probs", json::array({activated(scored.scores[i], activate)})},
-                             {"num_classes", 1}});
-  return {200, "application/json", dumped(reply), {}, {}};
+  return reply_to("classify", std::move(inputs), activate, [](json value) -> json {
+    return {{"label", "LABEL_0"}, {"probs", json::array({std::move(value)})}, {"num_classes", 1}};
+  });
 }
 
 HttpReply ScoreService::pooling(const HttpRequest& http) {
@@ -166,12 +173,9 @@ HttpReply ScoreService::pooling(const HttpRequest& http) {
   const bool activate = activation(fields, false);
   std::vector<TrajectoryPtr> inputs = inputs_of(model_, fields);
   read_rest(model_, fields);
-  const Scored scored = score_all(std::move(inputs));
-  json reply = head_of(model_, "pool", scored.prompt_tokens);
-  for (size_t i = 0; i < scored.scores.size(); ++i)
-    reply["data"].push_back(
-        {{"index", i}, {"object", "pooling"}, {"data", json::array({activated(scored.scores[i], activate)})}});
-  return {200, "application/json", dumped(reply), {}, {}};
+  return reply_to("pool", std::move(inputs), activate, [](json value) -> json {
+    return {{"object", "pooling"}, {"data", json::array({std::move(value)})}};
+  });
 }
 
 HttpReply ScoreService::score(const HttpRequest& http) {
@@ -188,11 +192,9 @@ HttpReply ScoreService::score(const HttpRequest& http) {
   for (size_t i = 0; i < second.size(); ++i)
     inputs.push_back(
         conversation_of(model_, {{"user", first[first.size() == 1 ? 0 : i]}, {"assistant", second[i]}}, {}));
-  const Scored scored = score_all(std::move(inputs));
-  json reply = head_of(model_, "score", scored.prompt_tokens);
-  for (size_t i = 0; i < scored.scores.size(); ++i)
-    reply["data"].push_back({{"index", i}, {"object", "score"}, {"score", activated(scored.scores[i], activate)}});
-  return {200, "application/json", dumped(reply), {}, {}};
+  return reply_to("score", std::move(inputs), activate, [](json value) -> json {
+    return {{"object", "score"}, {"score", std::move(value)}};
+  });
 }
 
 }  // namespace tandem

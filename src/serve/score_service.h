@@ -7,6 +7,8 @@
 // function.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "serve/http_server.h"
@@ -33,6 +35,9 @@ class ScoreService {
   HttpReply pooling(const HttpRequest& http);
   HttpReply score(const HttpRequest& http);
   Scored score_all(std::vector<TrajectoryPtr> replies);
+  // `entry` makes a score's members of the reply's `data`, besides its index.
+  HttpReply reply_to(const std::string& kind, std::vector<TrajectoryPtr> inputs, bool activate,
+                     nlohmann::ordered_json (*entry)(nlohmann::ordered_json value));
 
   const ServedModel& model_;
   ScoreLoop& loop_;
