@@ -5,11 +5,15 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <limits>
+#include <optional>
 
 #include "app/bench_reshard.h"
 #include "app/command.h"
+#include "app/roofline.h"
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "kernels/device_ops.h"
@@ -74,7 +78,12 @@ class Bench {
       DecoderWeights weights = random_weights(config, device);
       if (device.is_cpu()) weights = converted(weights, at::device(at::kCPU).dtype(at::kFloat));
       auto decoder = std::make_unique<Decoder>(std::move(config), std::move(weights), a.prompt_tokens + a.new_tokens);
-      engine_ = std::make_unique<Engine>(engine_options(a), std::move(decoder), nullptr, store_);
+      EngineOptions options = engine_options(a);
+      options.on_pass = [this](const GeneratorPass& pass) {
+        if (!first_pass_) first_pass_ = pass.begin;
+        last_pass_ = pass.end;
+      };
+      engine_ = std::make_unique<Engine>(std::move(options), std::move(decoder), nullptr, store_);
     });
     fmt::print(R"({{"name": "start", "seconds": {:.2f}}})"
                "\n",
@@ -87,6 +96,7 @@ class Bench {
       RolloutBatch batch;
       const double seconds = seconds_of([&] { batch = engine_->generate(prompts); });
       report("rollout", seconds, arguments_.prompts * arguments_.samples * arguments_.new_tokens);
+      best_rollout_ = std::min(best_rollout_, seconds);
       if (arguments_.verify) verify(batch);
     }
   }
@@ -107,6 +117,7 @@ class Bench {
     }
     const EngineOptions options = engine_options(arguments_);
     Optimizer unused(engine_->decoder().weights(), {});
+    moments_gib_ = 8.0 * static_cast<double>(count_parameters(engine_->decoder().weights()).trained) / kGiB;
     const Trainer trainer(engine_->decoder(), unused, options.trainer);
     DecoderWeights gradients = zeros_of_trained(engine_->decoder().weights());
     const int64_t tokens = arguments_.prompts * arguments_.samples * (arguments_.prompt_tokens + arguments_.new_tokens);
@@ -117,6 +128,7 @@ class Bench {
         kernels::synchronize(gradients.final_norm_E);
       });
       report("train", seconds, tokens);
+      best_training_ = std::min(best_training_, seconds);
     }
   }
 
@@ -124,16 +136,22 @@ class Bench {
     for (int64_t i = 0; i < arguments_.repeats; ++i) {
       const auto prompts = random_prompts(arguments_, vocab(), static_cast<uint64_t>(i + 1));
       RolloutBatch batch;
+      first_pass_.reset();
+      const auto start = Clock::now();
       const double generate = seconds_of([&] { batch = engine_->generate(prompts); });
+      // The switch: from the verb to the first pass, and from the last pass to the verb's end, memory changing hands.
+      const double to_rollout = std::chrono::duration<double>(*first_pass_ - start).count();
+      const double from_rollout = generate - std::chrono::duration<double>(last_pass_ - start).count();
       for (size_t s = 0; s < batch.size(); ++s) batch[s].reward = static_cast<double>(s % 3);
       ScoredBatch scored{std::move(batch), {}};
       estimate_advantages(scored, {});
       batch = std::move(scored.samples);
       const double update = seconds_of([&] { engine_->update_policy(batch); });
       const int64_t tokens = arguments_.prompts * arguments_.samples * arguments_.new_tokens;
-      fmt::print(R"({{"name": "step", "seconds": {:.3f}, "rollout": {:.3f}, "update": {:.3f}, "tokens": {}}})"
+      fmt::print(R"({{"name": "step", "seconds": {:.3f}, "rollout": {:.3f}, "update": {:.3f}, "tokens": {}, )"
+                 R"("to_rollout_ms": {:.2f}, "from_rollout_ms": {:.2f}}})"
                  "\n",
-                 generate + update, generate, update, tokens);
+                 generate + update, generate, update, tokens, to_rollout * 1e3, from_rollout * 1e3);
       std::fflush(stdout);
     }
   }
@@ -178,17 +196,37 @@ class Bench {
 
   void memory() const {
     const auto m = kernels::device_memory(engine_->decoder().weights().embed_VE);
+    if (!engine_->decoder().on_device()) return;
     fmt::print(R"({{"name": "memory", "peak_allocated_gib": {:.2f}, "peak_reserved_gib": {:.2f}, )"
-               R"("allocated_gib": {:.2f}, "reserved_gib": {:.2f}}})"
+               R"("allocated_gib": {:.2f}, "reserved_gib": {:.2f}, "moments_gib": {:.2f}}})"
                "\n",
-               m.peak_allocated / kGiB, m.peak_reserved / kGiB, m.allocated / kGiB, m.reserved / kGiB);
+               m.peak_allocated / kGiB, m.peak_reserved / kGiB, m.allocated / kGiB, m.reserved / kGiB, moments_gib_);
+  }
+
+  // The figures beside the floor of a device whose ceilings are measured now.
+  void roofline() const {
+    if (!engine_->decoder().on_device()) return;
+    const Ceilings best = ceilings();
+    fmt::print(R"({{"name": "ceilings", "copy_tb_s": {:.3f}, "matmul_tflop_s": {:.0f}}})"
+               "\n",
+               best.bytes_per_second / 1e12, best.flops_per_second / 1e12);
+    const ModelConfig& config = engine_->decoder().config();
+    const SampledWork work{arguments_.prompts, arguments_.samples, arguments_.prompt_tokens, arguments_.new_tokens};
+    const auto line = [](const char* name, double floor, double seconds) {
+      if (std::isfinite(seconds))
+        fmt::print(R"({{"name": "roofline", "of": "{}", "floor_seconds": {:.3f}, "fraction": {:.3f}}})"
+                   "\n",
+                   name, floor, floor / seconds);
+    };
+    line("rollout", rollout_floor_seconds(config, work, engine_->decoder().value_bytes(), best), best_rollout_);
+    line("train", training_floor_seconds(config, work, best), best_training_);
   }
 
  private:
   static constexpr double kGiB = 1024.0 * 1024 * 1024;
 
   // What the device can do at best: bytes read and written by a large copy, and a large bf16 product.
-  void ceilings() const {
+  Ceilings ceilings() const {
     const auto options = engine_->decoder().weights().embed_VE.options();
     const auto best_of = [&](const at::Tensor& like, auto run) {
       double best = 1e9;
@@ -205,9 +243,7 @@ class Bench {
     at::Tensor a = at::empty({n, n}, options).normal_(), b = at::empty({n, n}, options).normal_(),
                c = at::empty_like(a);
     const double product = best_of(a, [&] { at::mm_out(c, a, b); });
-    fmt::print(R"({{"name": "ceilings", "copy_tb_s": {:.3f}, "matmul_tflop_s": {:.0f}}})"
-               "\n",
-               static_cast<double>(2 * from.nbytes()) / copy / 1e12, 2.0 * n * n * n / product / 1e12);
+    return {static_cast<double>(2 * from.nbytes()) / copy, 2.0 * n * n * n / product};
   }
 
   struct Passes {
@@ -276,6 +312,10 @@ class Bench {
   }
 
   BenchArguments arguments_;
+  std::optional<Clock::time_point> first_pass_;
+  Clock::time_point last_pass_;
+  double moments_gib_ = 0;  // held beside a micro-batch that does not use them
+  double best_rollout_ = std::numeric_limits<double>::infinity(), best_training_ = best_rollout_;
   std::shared_ptr<TrajectoryStore> store_;
   std::unique_ptr<Engine> engine_;
 };
@@ -289,6 +329,7 @@ int run(const BenchArguments& arguments) {
   if (arguments.what == "step") bench.step();
   if (arguments.what == "compare") bench.compare();
   bench.memory();
+  bench.roofline();
   return 0;
 }
 

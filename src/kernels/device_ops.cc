@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -36,6 +37,9 @@ int num_gpus() {
 
 const DeviceOps* open_library() {
   const std::string path = library_path();
+  // Memory that changes hands between rollout and update, as pages mapped one after another: none of it is lost to
+  // segments of the wrong size. libtorch reads it when it is loaded.
+  if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr) setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", 0);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) throw ConfigError("the GPU library does not load: " + std::string(dlerror()));
   const auto table = reinterpret_cast<const DeviceOps* (*)()>(dlsym(library, "tandem_device_ops"));

@@ -11,6 +11,7 @@ namespace tandem::kernels {
 struct DeviceOps {
   decltype(&kernels::synchronize) synchronize;
   decltype(&kernels::device_memory) device_memory;
+  decltype(&kernels::upload) upload;
   decltype(&kernels::place) place;
   decltype(&kernels::embedding) embedding;
   decltype(&kernels::embedding_backward) embedding_backward;
@@ -35,6 +36,7 @@ struct DeviceOps {
   decltype(&kernels::draw) draw;
   decltype(&kernels::record_decode) record_decode;
   decltype(&kernels::adamw) adamw;
+  decltype(&kernels::spread_rounded) spread_rounded;
   decltype(&kernels::sum_of_squares) sum_of_squares;
 };
 

@@ -19,4 +19,8 @@ DeviceMemory device_memory(const at::Tensor& like) {
   return on_device(like) ? device_ops().device_memory(like) : DeviceMemory{};
 }
 
+void upload(std::span<const HostCopy> copies) {
+  if (!copies.empty()) device_ops().upload(copies);
+}
+
 }  // namespace tandem::kernels

@@ -9,6 +9,7 @@ using kernels::PlacedBatch;
 
 void synchronize(const at::Tensor& like);
 kernels::DeviceMemory device_memory(const at::Tensor& like);
+void upload(std::span<const kernels::HostCopy> copies);
 PlacedBatch place(const kernels::TokenBatch& batch, kernels::KeyLayout layout, const kernels::HeadShape& heads,
                   const at::Tensor& like);
 void embedding(const PlacedBatch& batch, const at::Tensor& weight, at::Tensor& out);
@@ -44,6 +45,7 @@ void draw(const at::Tensor& logits, int64_t num_drawable, std::span<const kernel
 std::unique_ptr<kernels::DecodeGraph> record_decode(const kernels::DecodeGraphShape& shape,
                                                     const std::function<at::Tensor(const PlacedBatch&)>& pass);
 void adamw(const kernels::AdamW& settings, std::span<const kernels::AdamWTensors> all);
+void spread_rounded(at::Tensor& values, uint64_t key);
 double sum_of_squares(std::span<const at::Tensor> all);
 
 }  // namespace tandem::cuda

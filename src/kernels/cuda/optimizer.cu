@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/philox.cuh"
 
 namespace tandem::cuda {
 namespace {
@@ -112,6 +113,22 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *result = sum;
 }
 
+// As kernels/spread_rounded.cc: the same bits.
+__global__ void __launch_bounds__(kThreads) spread_kernel(float* __restrict__ values, int64_t count, uint64_t key) {
+  const int64_t block = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (block * 8 >= count) return;
+  uint32_t random[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0, 0};
+  philox4x32(random, key);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int64_t at = block * 8 + i;
+    if (at >= count) return;
+    const uint32_t bits = __float_as_uint(values[at]), draw = random[i / 2] >> (i % 2 * 16) & 0xffffu;
+    if ((bits & 0xffffu) == 0 && (bits & 0x7fffffffu) != 0)
+      values[at] = __uint_as_float(bits + max(draw, 1u) - 0x8000u);
+  }
+}
+
 __global__ void clip_scale_kernel(const double* __restrict__ squares, double max_norm, float* __restrict__ scale) {
   const double ratio = max_norm / (sqrt(*squares) + 1e-6);
   *scale = max_norm <= 0 || ratio > 1 ? 1.0f : static_cast<float>(ratio);  // of a NaN, a NaN
@@ -133,6 +150,13 @@ cudaError_t adamw(const OptimizerTable& table, const AdamW& a, const float* grad
                     f(1.0 / std::sqrt(correction2)),
                     f(a.eps)};
   adamw_kernel<<<static_cast<unsigned>(table.num_chunks), kThreads, 0, stream>>>(table, rates, gradient_scale);
+  return cudaGetLastError();
+}
+
+cudaError_t spread_rounded(float* values, int64_t count, uint64_t key, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  const int64_t blocks = (count + 7) / 8;
+  spread_kernel<<<static_cast<unsigned>((blocks + kThreads - 1) / kThreads), kThreads, 0, stream>>>(values, count, key);
   return cudaGetLastError();
 }
 

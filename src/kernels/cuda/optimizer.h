@@ -32,6 +32,8 @@ struct AdamW {
 cudaError_t adamw(const OptimizerTable& table, const AdamW& settings, const float* gradient_scale, cudaStream_t stream);
 
 // Σ of the squares of all gradients, in fp64: chunks by a fixed tree, then the chunks by another.
+cudaError_t spread_rounded(float* values, int64_t count, uint64_t key, cudaStream_t stream);
+
 size_t sum_of_squares_workspace_bytes(int64_t num_chunks);
 cudaError_t sum_of_squares(const OptimizerTable& table, double* result, void* workspace, cudaStream_t stream);
 

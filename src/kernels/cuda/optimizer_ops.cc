@@ -40,6 +40,10 @@ void adamw(const kernels::AdamW& settings, std::span<const kernels::AdamWTensors
            "adamw");
 }
 
+void spread_rounded(at::Tensor& values, uint64_t key) {
+  launched(spread_rounded(single(values), values.numel(), key, stream()), "spread_rounded");
+}
+
 double sum_of_squares(std::span<const at::Tensor> all) {
   std::vector<OptimizerTensor> tensors;
   for (const at::Tensor& t : all) tensors.push_back({single(t), nullptr, nullptr, nullptr, nullptr, t.numel()});

@@ -1,5 +1,6 @@
 #include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/Exception.h>
 
 #include "kernels/cuda/device_table.h"
 #include "kernels/cuda/torch_args.h"
@@ -11,6 +12,10 @@ namespace {
 // A row's product must not depend on how many rows there are: no split of the inner dimension, no reduced-precision
 // sums (docs/numerics.md).
 void pin_products() {
+  class Silent : public c10::WarningHandler {  // libtorch calls the choice of a library experimental
+    void process(const c10::Warning&) override {}
+  } silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   at::globalContext().setBlasPreferredBackend(at::BlasBackend::Cublaslt);
   at::globalContext().setAllowBF16ReductionCuBLAS(false, /*allow_splitk=*/false);
   at::globalContext().lazyInitDevice(at::kCUDA);
@@ -19,6 +24,7 @@ void pin_products() {
 constexpr kernels::DeviceOps kOps = {
     .synchronize = &synchronize,
     .device_memory = &device_memory,
+    .upload = &upload,
     .place = &place,
     .embedding = &embedding,
     .embedding_backward = &embedding_backward,
@@ -43,6 +49,7 @@ constexpr kernels::DeviceOps kOps = {
     .draw = &draw,
     .record_decode = &record_decode,
     .adamw = &adamw,
+    .spread_rounded = &spread_rounded,
     .sum_of_squares = &sum_of_squares,
 };
 
