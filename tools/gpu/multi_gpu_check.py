@@ -139,7 +139,7 @@ def main():
     parts = {
         "ranks": lambda: bench("ranks", "ranks", "model", *ranks),
         "failures": lambda: (bench("a dead rank", "dead-rank", "model", *ranks),
-                             bench("a hanging rank", "hanging-rank", "model", *ranks, "--timeout", 5)),
+                             bench("a hanging rank", "hanging-rank", "model", *ranks, "--timeout", 20)),
         "train": lambda: whole_runs(o),
         "verify": lambda: bench("log-probs", "rollout", "shapes/0.6b" if large else "shapes/none", *ranks, "--verify",
                                 "--prompts", 32 if large else 4, "--new-tokens", 64 if large else 8,
