@@ -34,6 +34,14 @@ void check_gpu_adapters(const DecoderWeights& weights) {
                       ": the GPU's products take multiples of 8; use one, or trainer.device=cpu");
 }
 
+std::optional<Spread> spread_of(const DecoderWeights& weights, int parts) {
+  if (parts == 0) return std::nullopt;
+  DecoderWeights outside = weights;
+  outside.layers.clear();
+  const ParameterCounts all = count_parameters(weights), apart = count_parameters(outside);
+  return Spread{parts, apart.trained, (all.trained - apart.trained) / static_cast<int64_t>(weights.layers.size())};
+}
+
 // What the requests can use at most: every prompt once, every response in full.
 int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples, const SamplingParams& sampling) {
   int64_t blocks = 0;
@@ -116,7 +124,8 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
     const ParameterCounts counts = count_parameters(decoder_->weights());
     const MemoryPlan plan =
         plan_memory(counts.trained, kernels::device_memory(decoder_->weights().embed_VE).total,
-                    options_.gpu_memory_utilization, kWorkspaceBytes, counts.frozen + options_.frozen_parameters);
+                    options_.gpu_memory_utilization, kWorkspaceBytes, counts.frozen + options_.frozen_parameters,
+                    kUtilizationKey, spread_of(decoder_->weights(), options_.state_parts));
     options_.kv_cache_bytes = plan.kv_cache_bytes;
     options_.trainer.activation_bytes = plan.activation_bytes;
   }

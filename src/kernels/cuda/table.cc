@@ -25,6 +25,9 @@ constexpr kernels::DeviceOps kOps = {
     .synchronize = &synchronize,
     .device_memory = &device_memory,
     .upload = &upload,
+    .reset_peak_memory = &reset_peak_memory,
+    .mark = &mark,
+    .run_beside = &run_beside,
     .place = &place,
     .embedding = &embedding,
     .embedding_backward = &embedding_backward,
@@ -50,7 +53,8 @@ constexpr kernels::DeviceOps kOps = {
     .record_decode = &record_decode,
     .adamw = &adamw,
     .spread_rounded = &spread_rounded,
-    .sum_of_squares = &sum_of_squares,
+    .block_squares = &block_squares,
+    .accumulate = &accumulate,
 };
 
 }  // namespace
@@ -65,6 +69,10 @@ kernels::DeviceMemory device_memory(const at::Tensor& like) {
   const auto all = static_cast<size_t>(StatType::AGGREGATE);
   return {stats.allocated_bytes[all].current, stats.reserved_bytes[all].current, stats.allocated_bytes[all].peak,
           stats.reserved_bytes[all].peak, static_cast<int64_t>(total)};
+}
+
+void reset_peak_memory(const at::Tensor& like) {
+  c10::cuda::CUDACachingAllocator::resetPeakStats(like.device().index());
 }
 
 extern "C" __attribute__((visibility("default"))) const kernels::DeviceOps* tandem_device_ops() {
