@@ -20,6 +20,8 @@ std::vector<TrainingSample> off_policy_samples(const ModelConfig& config) {
   Philox random(8);
   for (TrainingSample& sample : samples) {
     auto moved = std::make_shared<Trajectory>(*sample.trajectory);
+    const size_t length = std::min<size_t>(moved->response_ids.size(), 10);
+    moved->response_ids.resize(length), moved->rollout_logprobs.resize(length);
     for (float& logprob : moved->rollout_logprobs) {
       logprob = -4.9F + 0.5F * static_cast<float>(random.normal());
       sample.ref_logprobs.push_back(logprob + 0.3F * static_cast<float>(random.normal()));
@@ -105,9 +107,17 @@ class EveryLossOnRanks : public testing::Test {
     });
   }
 
-  const ModelConfig config_ = random_model(true);
+  static ModelConfig small_model() {
+    ModelConfig config = random_model(true);
+    config.num_hidden_layers = 2, config.intermediate_size = 96;
+    return config;
+  }
+  static void SetUpTestSuite() { wanted_ = one_rank(small_model()); }
+  static void TearDownTestSuite() { wanted_.clear(); }
+
+  const ModelConfig config_ = small_model();
   const std::vector<TrainingSample> samples_ = off_policy_samples(config_);
-  const std::vector<Found> wanted_ = one_rank(config_);
+  static inline std::vector<Found> wanted_;
 };
 
 TEST_F(EveryLossOnRanks, TheCasesAreWorthTheName) {
@@ -117,7 +127,7 @@ TEST_F(EveryLossOnRanks, TheCasesAreWorthTheName) {
     EXPECT_EQ(found.stats.num_tokens, wanted_[0].stats.num_tokens);
   }
   EXPECT_EQ(wanted_.size(), 9U * 6 + 3 * 2);
-  EXPECT_GT(clipped, 30U);
+  EXPECT_GT(clipped, 15U);
 }
 
 TEST_F(EveryLossOnRanks, Sharded) {
