@@ -121,7 +121,9 @@ TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
   if (has_adapters(policy.weights())) log_info(describe_adapters(policy.weights()));
   if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), policy.config());
   if (num_ranks(config_) > 1) {
-    ranks_.emplace(config_, words);
+    std::vector<std::string> command{"train"};
+    command.insert(command.end(), words.begin(), words.end());
+    ranks_.emplace(rank_plan(config_), command);
     actor_.worker(0).join_team(ranks_->team(optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))));
   }
 }
