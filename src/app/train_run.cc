@@ -197,13 +197,8 @@ std::optional<int64_t> TrainRun::open_journal(bool from_checkpoint) {
 }
 
 RunSummary TrainRun::run() {
-  catch_interrupts();
-  resume();
-  summary_.folder = folder_;
-  watched_.during(step_, [this] { steps(); });
-  summary_.last_step = step_;
-  summary_.interrupted = interrupted() && step_ < total_steps_;
-  watched_.ended(step_, summary_.interrupted);
+  watched_.run(
+      summary_, step_, total_steps_, [this] { resume(); }, [this] { steps(); });
   return std::move(summary_);
 }
 

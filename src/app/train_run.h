@@ -24,13 +24,10 @@
 namespace tandem {
 
 // What a run leaves for a closing summary.
-struct RunSummary {
+struct RunSummary : RunEnd {
   std::vector<double> rewards;           // critic/score/mean by step
   std::vector<Metrics> validations;      // in time order; the first is from before training if asked for
   std::vector<Metric> seconds_by_phase;  // totals, without the prefix timing_s/
-  std::filesystem::path folder, last_checkpoint;
-  int64_t last_step = 0;
-  bool interrupted = false;
 };
 
 class TrainRun {

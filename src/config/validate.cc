@@ -262,13 +262,12 @@ void check_ranks(Checker& check, const Config& config) {
       tp < 1 || shard < 1 || ranks == 1 || ranks / tp % shard == 0, at + "fsdp_config.fsdp_size",
       fmt::format("must divide the {} data-parallel ranks, or be -1 for all", ranks / std::max<int64_t>(tp, 1)));
   const std::string& loss = actor.policy_loss.loss_mode;
-  check.require(ranks == 1 || (loss != "clip_cov" && loss != "kl_cov"), at + "policy_loss.loss_mode",
-                "clip_cov and kl_cov look at a whole mini-batch, which several ranks do not have in one place: use "
-                "trainer.n_gpus_per_node=1");
+  check.require(
+      pp == 1 || (loss != "clip_cov" && loss != "kl_cov"), at + "policy_loss.loss_mode",
+      "clip_cov and kl_cov need a whole mini-batch's log-probs first, which no rank of a pipeline can compute "
+      "alone: share the work by actor.strategy=fsdp or by tensor parallelism");
   check.require(ranks == 1 || !config.actor_rollout_ref.model.uses_lora(), "actor_rollout_ref.model.lora_rank",
                 "adapters train on one rank so far: use trainer.n_gpus_per_node=1");
-  check.require(ranks == 1 || config.algorithm.adv_estimator != "gae", "algorithm.adv_estimator",
-                "a critic trains on one rank so far: use trainer.n_gpus_per_node=1, or another estimator");
 }
 
 void check_trainer(Checker& check, const Config& config) {
