@@ -1,24 +1,18 @@
 #include "app/ranks.h"
 
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <exception>
-#include <string_view>
 #include <thread>
 
 #include "app/chat.h"
 #include "app/options.h"
 #include "base/error.h"
 #include "base/log.h"
-
-extern char** environ;
+#include "control/pulse.h"
 
 namespace tandem {
 namespace {
@@ -31,32 +25,21 @@ constexpr Timeout kOrderTimeout = std::chrono::hours(24 * 30);
 
 Timeout exchange_timeout(const Config& config) { return std::chrono::seconds(config.actor_rollout_ref.nccl_timeout); }
 
-std::shared_ptr<Team> make_team(const Rendezvous& place, const Config& config, int rank) {
+std::shared_ptr<Team> make_team(const Rendezvous& place, const Config& config, int rank,
+                                std::function<void(std::string_view)> on_order = {}) {
   const int size = num_ranks(config);
   auto orders = place.communicator(rank, size, "orders", kOrderTimeout);
   auto work = place.communicator(rank, size, "work", exchange_timeout(config));
-  return std::make_shared<Team>(std::move(orders), std::move(work), run_layout(config));
+  return std::make_shared<Team>(std::move(orders), std::move(work), run_layout(config), std::move(on_order));
 }
 
-pid_t start_rank(int rank, uint16_t port, const std::vector<std::string>& words) {
-  std::vector<std::string> all{"tandem", "train", "--rank", std::to_string(rank), "--port", std::to_string(port)};
-  all.insert(all.end(), words.begin(), words.end());
-  std::vector<char*> arguments;
-  for (std::string& word : all) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  // What the configuration has to say the first rank says.
-  std::string quiet = "TANDEM_LOG=error";
-  std::vector<char*> environment{quiet.data()};
-  for (char** entry = environ; *entry != nullptr; ++entry)
-    if (!std::string_view(*entry).starts_with("TANDEM_LOG=")) environment.push_back(*entry);
-  environment.push_back(nullptr);
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environment.data());
-  if (error != 0) throw IoError(std::string("cannot start another process: ") + std::strerror(error));
-  return pid;
+WorkerSpec worker_of(int rank, uint16_t port, const std::vector<std::string>& words) {
+  WorkerSpec spec{.role = "actor", .device = "cpu", .rank = rank};
+  spec.arguments = {"tandem", "train", "--rank", std::to_string(rank), "--port", std::to_string(port)};
+  spec.arguments.insert(spec.arguments.end(), words.begin(), words.end());
+  spec.environment = {"TANDEM_LOG=error"};  // what the configuration has to say the first rank says
+  return spec;
 }
-
-bool ended(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) != 0; }
 
 }  // namespace
 
@@ -71,32 +54,27 @@ Layout run_layout(const Config& config) {
   return {.dp_replicate = data / shard, .dp_shard = shard, .tp = tp};
 }
 
-RankProcesses::RankProcesses(const Config& config, const std::vector<std::string>& words)
-    : config_(config), place_(Rendezvous::serve("127.0.0.1", 0, exchange_timeout(config))) {
-  for (int rank = 1; rank < num_ranks(config); ++rank) children_.push_back(start_rank(rank, place_.port(), words));
+std::unique_ptr<Runtime> make_runtime(const Config& config) {
+  if (num_ranks(config) == 1) return std::make_unique<InProcess>();
+  const auto timeout = std::chrono::duration<double>(config.trainer.fault.heartbeat_timeout);
+  return local_processes({.heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)});
 }
 
-RankProcesses::~RankProcesses() {
-  const auto patience = std::uncaught_exceptions() > 0 ? 0s : kGoodbye;  // after a failure none will end by itself
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  for (const pid_t child : children_) {
-    bool gone = ended(child);
-    while (!gone && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(20ms);
-      gone = ended(child);
-    }
-    if (gone) continue;
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-  }
+RankGroup::RankGroup(const Config& config, const std::vector<std::string>& words, Runtime& runtime)
+    : config_(config), runtime_(runtime), place_(Rendezvous::serve("127.0.0.1", 0, exchange_timeout(config))) {
+  std::vector<WorkerSpec> workers;
+  for (int rank = 1; rank < num_ranks(config); ++rank) workers.push_back(worker_of(rank, place_.port(), words));
+  runtime_.start(workers);
 }
 
-void RankProcesses::wait_for_arrivals() {
+RankGroup::~RankGroup() {
+  runtime_.end(std::uncaught_exceptions() > 0 ? 0s : kGoodbye);  // after a failure none will end by itself
+}
+
+void RankGroup::wait_for_arrivals() {
   const auto deadline = std::chrono::steady_clock::now() + exchange_timeout(config_);
   while (!place_.all_arrived(num_ranks(config_))) {
-    for (size_t i = 0; i < children_.size(); ++i)
-      if (ended(children_[i]))
-        throw CommunicationError(fmt::format("rank {} ended before the run began; its own error says why", i + 1));
+    runtime_.throw_if_lost();
     if (std::chrono::steady_clock::now() > deadline)
       throw CommunicationError(fmt::format(
           "not all {} ranks came within actor_rollout_ref.nccl_timeout={} s; raise it where the machine is slow",
@@ -105,7 +83,7 @@ void RankProcesses::wait_for_arrivals() {
   }
 }
 
-std::shared_ptr<Team> RankProcesses::team(int64_t optimizer_steps) {
+std::shared_ptr<Team> RankGroup::team(int64_t optimizer_steps) {
   wait_for_arrivals();
   auto team = make_team(place_, config_, 0);
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
@@ -115,9 +93,13 @@ std::shared_ptr<Team> RankProcesses::team(int64_t optimizer_steps) {
 namespace {
 
 void follow(const Config& config, const RankAddress& address) {
+  const auto pulse = Pulse::from_environment();
+  const auto tell = [&pulse](std::string_view what) {
+    if (pulse) pulse->doing(what);
+  };
   const Rendezvous place = Rendezvous::join("127.0.0.1", address.port, exchange_timeout(config));
   place.arrive(address.rank);
-  const auto team = make_team(place, config, address.rank);
+  const auto team = make_team(place, config, address.rank, tell);
   int64_t optimizer_steps = 0;
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
   const Chat chat(resolve_model(config.actor_rollout_ref.model.path));

@@ -17,6 +17,7 @@ struct TrainerConfig : RunConfig {
   std::string nonfinite_update = "stop";
   JournalConfig journal;
   TrainerCheckpointConfig checkpoint;
+  FaultConfig fault;
 
   TrainerConfig() {
     total_epochs = 30;
@@ -41,6 +42,7 @@ struct TrainerConfig : RunConfig {
       {"stop", "skip"});
     v("journal", journal, "finished samples on disk");
     v("checkpoint", checkpoint, "how and how often the state is saved");
+    v("fault", fault, "what happens when a rank dies or hangs");
   }
 };
 
