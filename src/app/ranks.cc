@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <thread>
 
@@ -54,10 +55,29 @@ Layout run_layout(const Config& config) {
   return {.dp_replicate = data / shard, .dp_shard = shard, .tp = tp};
 }
 
+namespace {
+
+std::string ray_address(const RayConfig& ray) {
+  if (ray.autostart) return {};
+  if (ray.address) return *ray.address;
+  const char* given = std::getenv("RAY_ADDRESS");
+  if (given == nullptr || *given == 0)
+    throw ConfigError(
+        "trainer.runtime=ray needs to know which Ray: set trainer.ray.address=HOST:PORT, or "
+        "trainer.ray.autostart=true");
+  return given;
+}
+
+}  // namespace
+
 std::unique_ptr<Runtime> make_runtime(const Config& config) {
   if (num_ranks(config) == 1) return std::make_unique<InProcess>();
   const auto timeout = std::chrono::duration<double>(config.trainer.fault.heartbeat_timeout);
-  return local_processes({.heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)});
+  const LocalOptions watch{.heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)};
+  const RayConfig& ray = config.trainer.ray;
+  if (config.trainer.runtime == "ray")
+    return ray_actors({.watch = watch, .address = ray_address(ray), .cpus = ray.cpus_per_rank});
+  return local_processes(watch);
 }
 
 RankGroup::RankGroup(const Config& config, const std::vector<std::string>& words, Runtime& runtime)

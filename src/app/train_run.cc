@@ -118,6 +118,7 @@ void TrainRun::resume() {
   tracker_ = open_records(config_.trainer, folder_, resolved_yaml(config_), kept);
   samples_.emplace(folder_ / "samples.jsonl", kept);
   written_ = {step_, step_};
+  if (num_ranks(config_) > 1) worker_file_.emplace(folder_ / "workers.json", *runtime_);
 }
 
 void TrainRun::open_journal() {

@@ -14,6 +14,7 @@
 #include "app/run_journal.h"
 #include "app/run_saver.h"
 #include "app/watch_run.h"
+#include "app/worker_file.h"
 #include "checkpoint/manager.h"
 #include "config/config.h"
 #include "control/restart_budget.h"
@@ -85,6 +86,7 @@ class TrainRun {
   NonFiniteGuard guard_;
   WorkerGroup<RewardWorker> reward_;
   std::unique_ptr<Runtime> runtime_;
+  std::optional<WorkerFile> worker_file_;
   std::optional<Attempt> attempt_;
   CheckpointManager checkpoints_;
   RolloutBuffer rollouts_;

@@ -60,4 +60,17 @@ struct FaultConfig {
   }
 };
 
+struct RayConfig {
+  bool autostart = false;
+  std::optional<std::string> address;
+  double cpus_per_rank = 1;
+
+  template <class V>
+  void fields(V&& v) {
+    v("autostart", autostart, "start a Ray of this machine for the run, and end it with the run");
+    v("address", address, "host:port of a running Ray (`ray start --head` prints it); null: RAY_ADDRESS");
+    v("cpus_per_rank", cpus_per_rank, "of Ray's CPUs, what a rank's place takes");
+  }
+};
+
 }  // namespace tandem

@@ -18,6 +18,8 @@ struct TrainerConfig : RunConfig {
   JournalConfig journal;
   TrainerCheckpointConfig checkpoint;
   FaultConfig fault;
+  std::string runtime = "local";
+  RayConfig ray;
 
   TrainerConfig() {
     total_epochs = 30;
@@ -43,6 +45,8 @@ struct TrainerConfig : RunConfig {
     v("journal", journal, "finished samples on disk");
     v("checkpoint", checkpoint, "how and how often the state is saved");
     v("fault", fault, "what happens when a rank dies or hangs");
+    v("runtime", runtime, "who starts and watches the other ranks: this process, or actors of a Ray", {"local", "ray"});
+    v("ray", ray, "the Ray of trainer.runtime=ray");
   }
 };
 

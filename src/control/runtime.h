@@ -26,6 +26,7 @@ struct WorkerSpec {
   std::string role, device;  // as people call them
   int rank = 0;
   std::string program = "/proc/self/exe";
+  std::string folder;                    // to start it in; empty: this process's
   std::vector<std::string> arguments;    // the first one is the program's own name
   std::vector<std::string> environment;  // NAME=value, over what this process has
 };
@@ -85,5 +86,15 @@ struct LocalOptions {
 };
 // Processes of this machine, children of this one, that hold a Pulse (control/pulse.h).
 std::unique_ptr<Runtime> local_processes(const LocalOptions& options);
+
+struct RayOptions {
+  LocalOptions watch;
+  std::string address;  // host:port of a running Ray; empty: one is started, and ended with this
+  double cpus = 1;      // of a worker's place
+  std::chrono::milliseconds place_timeout{60'000};
+};
+// Actors of a Ray cluster, each in a place of its own, that start and watch one process. ConfigError where this build
+// has no Ray or none can be reached.
+std::unique_ptr<Runtime> ray_actors(const RayOptions& options);
 
 }  // namespace tandem

@@ -105,6 +105,7 @@ pid_t spawn(const WorkerSpec& spec, int pulse, int errors, std::chrono::millisec
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
   posix_spawn_file_actions_adddup2(&actions, pulse, kPulseInChild);
+  if (!spec.folder.empty()) posix_spawn_file_actions_addchdir_np(&actions, spec.folder.c_str());
   pid_t pid = 0;
   const int error = ::posix_spawn(&pid, spec.program.c_str(), &actions, nullptr, arguments.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
