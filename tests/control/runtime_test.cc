@@ -9,6 +9,7 @@
 
 #include "control/pulse.h"
 #include "control/restart_budget.h"
+#include "control/worker_json.h"
 
 namespace tandem {
 namespace {
@@ -92,7 +93,7 @@ TEST(LocalProcesses, SilenceIsALossAndTheProcessIsEnded) {
 }
 
 TEST(LocalProcesses, AStoppedWorkerIsNoticedAfterItsLastSign) {
-  const auto runtime = local_processes({.heartbeat_timeout = 200ms});
+  const auto runtime = local_processes({.heartbeat_timeout = 700ms});
   // A Python worker that beats as a Pulse does.
   runtime->start({shell(1,
                         "exec python3 -c 'import os,socket,time\n"
@@ -100,7 +101,7 @@ TEST(LocalProcesses, AStoppedWorkerIsNoticedAfterItsLastSign) {
                         "s=socket.socket(fileno=int(fd))\n"
                         "while True: s.send(b\"update\"); time.sleep(int(ms)/1000)'")});
   ASSERT_TRUE(soon([&] { return runtime->workers()[0].state == WorkerState::kRunning; }));
-  std::this_thread::sleep_for(400ms);
+  std::this_thread::sleep_for(300ms);
   ASSERT_FALSE(runtime->lost());
   ::kill(runtime->workers()[0].pid, SIGSTOP);
   ASSERT_TRUE(soon([&] { return runtime->lost().has_value(); }));
@@ -173,6 +174,47 @@ TEST(WorkerTable, AlignsItsColumns) {
   EXPECT_EQ(lines[0], "role    rank  process  host  device  state");
   EXPECT_EQ(lines[1], "actor   1     12345    a     cpu     starting");
   EXPECT_EQ(lines[2], "reward  0     7        b     cpu     starting");
+}
+
+TEST(WorkerJson, GivesBackWhatItWasGiven) {
+  const WorkerSpec spec{.role = "actor",
+                        .device = "cpu",
+                        .rank = 3,
+                        .program = "/bin/x",
+                        .folder = "/tmp",
+                        .arguments = {"x", "a=\"b c\"", ""},
+                        .environment = {"A=1"}};
+  const WorkerSpec again = worker_spec(to_json(spec));
+  EXPECT_EQ(again.role, "actor");
+  EXPECT_EQ(again.device, "cpu");
+  EXPECT_EQ(again.rank, 3);
+  EXPECT_EQ(again.program, "/bin/x");
+  EXPECT_EQ(again.folder, "/tmp");
+  EXPECT_EQ(again.arguments, spec.arguments);
+  EXPECT_EQ(again.environment, spec.environment);
+
+  const auto states = worker_states(to_json(std::vector<WorkerStatus>{{.role = "actor",
+                                                                       .device = "cpu",
+                                                                       .host = "h",
+                                                                       .rank = 2,
+                                                                       .pid = 17,
+                                                                       .state = WorkerState::kEnded,
+                                                                       .doing = "update",
+                                                                       .doing_seconds = 1.5,
+                                                                       .quiet_seconds = 0.25,
+                                                                       .ending = "exit code 2",
+                                                                       .last_lines = {"one", "tw\xff"}}}));
+  ASSERT_EQ(states.size(), 1U);
+  EXPECT_EQ(states[0].host, "h");
+  EXPECT_EQ(states[0].rank, 2);
+  EXPECT_EQ(states[0].pid, 17);
+  EXPECT_EQ(states[0].state, WorkerState::kEnded);
+  EXPECT_EQ(states[0].doing, "update");
+  EXPECT_EQ(states[0].doing_seconds, 1.5);
+  EXPECT_EQ(states[0].quiet_seconds, 0.25);
+  EXPECT_EQ(states[0].ending, "exit code 2");
+  EXPECT_EQ(states[0].last_lines[0], "one");  // bytes that are no text become U+FFFD
+  EXPECT_EQ(states[0].last_lines[1], "tw\xef\xbf\xbd");
 }
 
 }  // namespace
