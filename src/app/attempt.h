@@ -48,6 +48,7 @@ class Attempt {
 
   WorkerGroup<Engine>& actor() { return actor_; }
   Program& program() { return *program_; }
+  const Program& program() const { return *program_; }
   StatefulRoles stateful() { return {actor_.worker(0), critic_ ? &critic_->worker(0) : nullptr}; }
   // This process's roles and the other ranks.
   std::vector<WorkerStatus> workers();
