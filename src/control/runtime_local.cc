@@ -217,7 +217,7 @@ class LocalProcesses final : public Runtime {
 
   void wait_for_any() {
     std::vector<pollfd> polled;  // poll() passes over what is closed
-    std::chrono::milliseconds turn = kTurn;
+    auto turn = std::min<std::chrono::milliseconds>(kTurn, options_.heartbeat_timeout / 10);
     {
       const std::lock_guard lock(mutex_);
       for (const Worker& worker : workers_) {

@@ -92,7 +92,7 @@ def disturb(kind, process, source):
     return True
 
 
-def trial(number, kind, ranks, source, took):
+def trial(number, kind, ranks, source, step_seconds):
     """The seconds of the recovery, as the run tells them and until its next step was done; nothing where the run was over
     before, or nobody had to recover."""
     folder = f"run{number}"
@@ -104,7 +104,10 @@ def trial(number, kind, ranks, source, took):
     while not children(process.pid, b"--rank") or not os.path.exists(f"{folder}/log.jsonl"):
         expect(process.poll() is None and time.monotonic() < deadline, "the run to disturb did not get going")
         time.sleep(0.01)
-    time.sleep(source.uniform(0, took))
+    first_step = source.randrange(STEPS - 1)
+    while len(lines(f"{folder}/metrics.jsonl")) < first_step and process.poll() is None:
+        time.sleep(0.002)
+    time.sleep(source.uniform(0, step_seconds))
     before = len(lines(f"{folder}/metrics.jsonl"))
     begin = time.monotonic()
     if process.poll() is not None or not disturb(kind, process, source):
@@ -169,15 +172,15 @@ def main():
     run("data", "arithmetic", "--out", "data", "--seed", "3")
     begin = time.monotonic()
     run(*words("whole", arguments.ranks))
-    took = time.monotonic() - begin
-    print(f"undisturbed {took:.1f} s", flush=True)
+    step_seconds = statistics.median(m["timing_s/step"] for m in lines("whole/metrics.jsonl"))
+    print(f"undisturbed {time.monotonic() - begin:.1f} s, a step {step_seconds:.2f} s", flush=True)
     results = {kind: [] for kind in KINDS}
     number = 0
     while sum(map(len, results.values())) < arguments.count:
         kind = min(KINDS, key=lambda k: len(results[k]))
         number += 1
         expect(number < 5 * arguments.count + 20, "disturbances keep coming too late")
-        result = trial(number, kind, arguments.ranks, source, took * 0.7)
+        result = trial(number, kind, arguments.ranks, source, step_seconds)
         if result:
             results[kind].append(result)
             print(f"{kind}: " + ", ".join(f"{name} {value:.2f} s" for name, value in
