@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <sstream>
 #include <thread>
 
 #include "app/chat.h"
@@ -14,6 +16,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "control/pulse.h"
+#include "kernels/device_ops.h"
+#include "parallel/communicator_nccl.h"
 
 namespace tandem {
 namespace {
@@ -24,21 +28,35 @@ constexpr auto kGoodbye = 5s;  // for a rank to end by itself
 // Between two verbs the leader may score, validate or save for hours; a leader that is gone is noticed at once.
 constexpr Timeout kOrderTimeout = std::chrono::hours(24 * 30);
 
-Timeout exchange_timeout(const Config& config) { return std::chrono::seconds(config.actor_rollout_ref.nccl_timeout); }
-
-std::shared_ptr<Team> make_team(const Rendezvous& place, const Config& config, int rank,
-                                std::function<void(std::string_view)> on_order = {}) {
-  const int size = num_ranks(config);
-  auto orders = place.communicator(rank, size, "orders", kOrderTimeout);
-  auto work = place.communicator(rank, size, "work", exchange_timeout(config));
-  return std::make_shared<Team>(std::move(orders), std::move(work), run_layout(config), std::move(on_order));
+std::unique_ptr<Communicator> with_gpus(std::unique_ptr<Communicator> host, Timeout timeout) {
+  const auto make = reinterpret_cast<MakeDeviceCommunicator>(kernels::device_function(kMakeDeviceCommunicator));
+  return std::unique_ptr<Communicator>(make(host.release(), timeout.count()));
 }
 
-WorkerSpec worker_of(int rank, uint16_t port, const std::vector<std::string>& words) {
-  WorkerSpec spec{.role = "actor", .device = "cpu", .rank = rank};
-  spec.arguments = {"tandem", "train", "--rank", std::to_string(rank), "--port", std::to_string(port)};
-  spec.arguments.insert(spec.arguments.end(), words.begin(), words.end());
+std::shared_ptr<Team> make_team(const Rendezvous& place, const RankPlan& plan, int rank,
+                                std::function<void(std::string_view)> on_order = {}) {
+  auto orders = place.communicator(rank, plan.size(), "orders", kOrderTimeout);
+  auto work = place.communicator(rank, plan.size(), "work", plan.timeout);
+  if (plan.gpus) work = with_gpus(std::move(work), plan.timeout);
+  return std::make_shared<Team>(std::move(orders), std::move(work), plan.layout, std::move(on_order));
+}
+
+// The name of the GPU that is `rank`'s among those that this process may use.
+std::string gpu_of(int rank) {
+  const char* shown = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (shown == nullptr) return std::to_string(rank);
+  std::istringstream names(shown);
+  std::string name;
+  for (int i = 0; i <= rank; ++i) std::getline(names, name, ',');
+  return name;
+}
+
+WorkerSpec worker_of(int rank, uint16_t port, const RankPlan& plan, const std::vector<std::string>& words) {
+  WorkerSpec spec{.role = "actor", .device = plan.gpus ? "cuda:" + gpu_of(rank) : "cpu", .rank = rank};
+  spec.arguments = {"tandem", words.at(0), "--rank", std::to_string(rank), "--port", std::to_string(port)};
+  spec.arguments.insert(spec.arguments.end(), words.begin() + 1, words.end());
   spec.environment = {"TANDEM_LOG=error"};  // what the configuration has to say the first rank says
+  if (plan.gpus) spec.environment.push_back("CUDA_VISIBLE_DEVICES=" + gpu_of(rank));
   return spec;
 }
 
@@ -53,6 +71,11 @@ Layout run_layout(const Config& config) {
   const int data = num_ranks(config) / tp;
   const int shard = actor.fsdp_config.fsdp_size < 1 ? data : static_cast<int>(actor.fsdp_config.fsdp_size);
   return {.dp_replicate = data / shard, .dp_shard = shard, .tp = tp};
+}
+
+RankPlan rank_plan(const Config& config) {
+  return {run_layout(config), std::chrono::seconds(config.actor_rollout_ref.nccl_timeout),
+          !kernels::choose_device(config.trainer.device).is_cpu()};
 }
 
 namespace {
@@ -80,10 +103,10 @@ std::unique_ptr<Runtime> make_runtime(const Config& config) {
   return local_processes(watch);
 }
 
-RankGroup::RankGroup(const Config& config, const std::vector<std::string>& words, Runtime& runtime)
-    : config_(config), runtime_(runtime), place_(Rendezvous::serve("127.0.0.1", 0, exchange_timeout(config))) {
+RankGroup::RankGroup(const RankPlan& plan, const std::vector<std::string>& words, Runtime& runtime)
+    : plan_(plan), runtime_(runtime), place_(Rendezvous::serve("127.0.0.1", 0, plan.timeout)) {
   std::vector<WorkerSpec> workers;
-  for (int rank = 1; rank < num_ranks(config); ++rank) workers.push_back(worker_of(rank, place_.port(), words));
+  for (int rank = 1; rank < plan.size(); ++rank) workers.push_back(worker_of(rank, place_.port(), plan, words));
   runtime_.start(workers);
 }
 
@@ -92,36 +115,40 @@ RankGroup::~RankGroup() {
 }
 
 void RankGroup::wait_for_arrivals() {
-  const auto deadline = std::chrono::steady_clock::now() + exchange_timeout(config_);
-  while (!place_.all_arrived(num_ranks(config_))) {
+  const auto deadline = std::chrono::steady_clock::now() + plan_.timeout;
+  while (!place_.all_arrived(plan_.size())) {
     runtime_.throw_if_lost();
     if (std::chrono::steady_clock::now() > deadline)
       throw CommunicationError(fmt::format(
           "not all {} ranks came within actor_rollout_ref.nccl_timeout={} s; raise it where the machine is slow",
-          num_ranks(config_), config_.actor_rollout_ref.nccl_timeout));
+          plan_.size(), std::chrono::duration_cast<std::chrono::seconds>(plan_.timeout).count()));
     std::this_thread::sleep_for(10ms);
   }
 }
 
 std::shared_ptr<Team> RankGroup::team(int64_t optimizer_steps) {
   wait_for_arrivals();
-  auto team = make_team(place_, config_, 0);
+  auto team = make_team(place_, plan_, 0);
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
   return team;
 }
 
 namespace {
 
-void follow(const Config& config, const RankAddress& address) {
+void join_and_work(const RankPlan& plan, const RankAddress& address, const RankWork& work) {
   const auto pulse = Pulse::from_environment();
   const auto tell = [&pulse](std::string_view what) {
     if (pulse) pulse->doing(what);
   };
-  const Rendezvous place = Rendezvous::join("127.0.0.1", address.port, exchange_timeout(config));
+  const Rendezvous place = Rendezvous::join("127.0.0.1", address.port, plan.timeout);
   place.arrive(address.rank);
-  const auto team = make_team(place, config, address.rank, tell);
+  const auto team = make_team(place, plan, address.rank, tell);
   int64_t optimizer_steps = 0;
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
+  work(team, optimizer_steps);
+}
+
+void follow(const Config& config, std::shared_ptr<Team> team, int64_t optimizer_steps) {
   const Chat chat(resolve_model(config.actor_rollout_ref.model.path));
   EngineOptions options = engine_options(config, chat.special(), optimizer_steps);
   // The first rank writes down what was not finite, and decides alike.
@@ -129,24 +156,30 @@ void follow(const Config& config, const RankAddress& address) {
     return skip;
   };
   Engine engine(std::move(options), &chat.tokenizer(), std::make_shared<TrajectoryStore>());
-  engine.join_team(team);
+  engine.join_team(std::move(team));
   engine.follow();
 }
 
 }  // namespace
 
-int follow_run(const Config& config, const RankAddress& address) {
+int follow_ranks(const RankPlan& plan, const RankAddress& address, const RankWork& work) {
   // The first rank decides how a run ends; without it there is none.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   try {
-    follow(config, address);
+    join_and_work(plan, address, work);
   } catch (const std::exception& error) {
     log_error(fmt::format("rank {}: {}", address.rank, error.what()));
     return 2;
   }
   return 0;
+}
+
+int follow_run(const Config& config, const RankAddress& address) {
+  return follow_ranks(rank_plan(config), address, [&](std::shared_ptr<Team> team, int64_t optimizer_steps) {
+    follow(config, std::move(team), optimizer_steps);
+  });
 }
 
 }  // namespace tandem

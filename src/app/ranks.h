@@ -2,6 +2,7 @@
 // started with the same words, and follow its engine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,16 @@ int num_ranks(const Config& config);
 Layout run_layout(const Config& config);
 std::unique_ptr<Runtime> make_runtime(const Config& config);
 
+// How processes work together.
+struct RankPlan {
+  Layout layout;
+  Timeout timeout;    // of an exchange
+  bool gpus = false;  // each has one of its own
+
+  int size() const { return layout.world(); }
+};
+RankPlan rank_plan(const Config& config);
+
 // Where a started rank finds the others. rank 0: this process was started by the user.
 struct RankAddress {
   int rank = 0;
@@ -27,26 +38,28 @@ struct RankAddress {
 // The others of one group, from their start to their end. WorkerLost or CommunicationError where one does not come.
 class RankGroup {
  public:
-  // Starts all ranks but the first: this program, `train`, with `words`. Does not wait for them. `runtime` must outlive
-  // it.
-  RankGroup(const Config& config, const std::vector<std::string>& words, Runtime& runtime);
+  // Starts all ranks but the first: this program with `words`, a subcommand first, after which it is told --rank and
+  // --port. Does not wait for them. `runtime` must outlive it.
+  RankGroup(const RankPlan& plan, const std::vector<std::string>& words, Runtime& runtime);
   // Waits a moment for them to end by themselves, then ends them.
   ~RankGroup();
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
 
   // Waits until all have come; `optimizer_steps` of the run are told to them.
-  std::shared_ptr<Team> team(int64_t optimizer_steps);
+  std::shared_ptr<Team> team(int64_t optimizer_steps = 0);
 
  private:
   void wait_for_arrivals();
 
-  const Config& config_;
+  RankPlan plan_;
   Runtime& runtime_;
   Rendezvous place_;
 };
 
-// A started rank's whole life; returns the exit code.
+// A started rank's whole life; returns the exit code. `work` is given its team and the run's optimizer steps.
+using RankWork = std::function<void(std::shared_ptr<Team> team, int64_t optimizer_steps)>;
+int follow_ranks(const RankPlan& plan, const RankAddress& address, const RankWork& work);
 int follow_run(const Config& config, const RankAddress& address);
 
 }  // namespace tandem

@@ -62,7 +62,7 @@ std::unique_ptr<SamplesLog> dump_of(const std::optional<std::string>& folder, in
 
 TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
     : config_(supported(std::move(config))),
-      words_(words),
+      words_({"train"}),
       folder_(run_folder(config_)),
       chat_(resolve_model(config_.actor_rollout_ref.model.path)),
       train_data_(load_data(train_data_options(config_), config_, chat_)),
@@ -79,6 +79,7 @@ TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
                    static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))),
       saver_(config_.trainer, total_steps_, folder_, checkpoints_, journal_, timer_, num_ranks(config_) > 1),
       restarts_(restart_budget(config_.trainer.fault)) {
+  words_.insert(words_.end(), words.begin(), words.end());
   attempt_.emplace(context());
   saver_.attach(attempt_->stateful());
   if (!config_.data.val_files.empty()) validation_data_ = load_data(validation_data_options(config_), config_, chat_);

@@ -122,6 +122,7 @@ class LocalProcesses final : public Runtime {
 
   void start(const std::vector<WorkerSpec>& specs) override {
     check(workers_.empty(), "a group runs already");
+    if (specs.empty()) return;
     const std::lock_guard lock(mutex_);
     ending_ = false;
     lost_.reset();

@@ -34,6 +34,14 @@ void check_gpu_adapters(const DecoderWeights& weights) {
                       ": the GPU's products take multiples of 8; use one, or trainer.device=cpu");
 }
 
+std::optional<Spread> spread_of(const DecoderWeights& weights, int parts) {
+  if (parts == 0) return std::nullopt;
+  DecoderWeights outside = weights;
+  outside.layers.clear();
+  const ParameterCounts all = count_parameters(weights), apart = count_parameters(outside);
+  return Spread{parts, apart.trained, (all.trained - apart.trained) / static_cast<int64_t>(weights.layers.size())};
+}
+
 // What the requests can use at most: every prompt once, every response in full.
 int64_t useful_blocks(const std::vector<DrawTask>& tasks, const SamplingParams& sampling) {
   int64_t blocks = 0;
@@ -68,20 +76,40 @@ DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool tr
   return weights;
 }
 
+namespace {
+
+// Straight to where they compute. Where bf16 holds all the values, it cannot be known what they were rounded from:
+// their masters are spread over what rounds to them.
+DecoderWeights read_weights(const WeightFolder& files, const ModelConfig& config, at::Device device, bool training) {
+  const bool rounds = !device.is_cpu() && training && !std::ranges::all_of(files.names(), [&](const std::string& name) {
+    return files.get(name).dtype == DType::kBF16;
+  });
+  const auto dtype = device.is_cpu() || rounds ? at::kFloat : at::kBFloat16;
+  DecoderWeights weights = empty_weights(config, at::device(device).dtype(dtype));
+  load_weights(files, config, weights);
+  weights = placed_weights(std::move(weights), device, training);
+  if (weights.masters && !rounds) {
+    uint64_t key = 0;
+    for (NamedTensor& parameter : parameters(*weights.masters)) kernels::spread_rounded(parameter.tensor, key++);
+  }
+  return weights;
+}
+
+}  // namespace
+
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device,
                                       bool training, const LoraOptions& lora) {
   ModelConfig config = load_model_config(folder);
   check_model(config, folder, max_model_len, device);
   const WeightFolder files(folder);
   check_tensors(config, files);  // before memory is asked for
-  DecoderWeights weights = empty_weights(config);
-  load_weights(files, config, weights);
+  DecoderWeights weights = read_weights(files, config, device, training && !lora.enabled());
   if (lora.enabled()) {
     attach_adapters(weights, make_adapters(config, lora));
     if (!device.is_cpu()) check_gpu_adapters(weights);
+    weights = placed_weights(std::move(weights), device, training);
   }
-  return std::make_unique<Decoder>(std::move(config), placed_weights(std::move(weights), device, training),
-                                   max_model_len);
+  return std::make_unique<Decoder>(std::move(config), std::move(weights), max_model_len);
 }
 
 Engine::Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)
@@ -97,7 +125,8 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
     const ParameterCounts counts = count_parameters(decoder_->weights());
     const MemoryPlan plan =
         plan_memory(counts.trained, kernels::device_memory(decoder_->weights().embed_VE).total,
-                    options_.gpu_memory_utilization, kWorkspaceBytes, counts.frozen + options_.frozen_parameters);
+                    options_.gpu_memory_utilization, kWorkspaceBytes, counts.frozen + options_.frozen_parameters,
+                    kUtilizationKey, spread_of(decoder_->weights(), options_.state_parts));
     options_.kv_cache_bytes = plan.kv_cache_bytes;
     options_.trainer.activation_bytes = plan.activation_bytes;
   }

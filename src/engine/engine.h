@@ -37,6 +37,7 @@ struct EngineOptions {
   LoraOptions lora;
   at::Device device = at::kCPU;
   int64_t frozen_parameters = 0;      // of other models on the same GPU, which only compute
+  int state_parts = 0;                // among so many ranks the training state is spread; 0: one rank has all
   double gpu_memory_utilization = 0;  // share of a GPU that weights, cache and activations may take; 0: as given below
   int64_t max_model_len = 1024;       // prompt and response together
   SchedulerOptions scheduler;

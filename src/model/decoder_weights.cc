@@ -75,8 +75,8 @@ class HfNames {
 
 }  // namespace
 
-DecoderWeights empty_weights(const ModelConfig& config) {
-  return build(config, [](at::IntArrayRef shape) { return kernels::empty(shape); });
+DecoderWeights empty_weights(const ModelConfig& config, const at::TensorOptions& options) {
+  return build(config, [&](at::IntArrayRef shape) { return at::empty(shape, options); });
 }
 
 DecoderWeights zero_weights(const ModelConfig& config, at::Device device) {
