@@ -410,7 +410,8 @@ int run_on_ranks(const BenchArguments& a) {
       bench.engine().join_team(std::move(team));
       bench.engine().follow();
     });
-  RankProcesses processes(plan, words_of(a));
+  const auto runtime = local_processes({});
+  RankGroup processes(plan, words_of(a), *runtime);
   if (on_all_ranks(a.what)) return run_alike(a, *processes.team()) ? 0 : 1;
   Bench bench(a);
   bench.engine().join_team(processes.team());

@@ -17,6 +17,9 @@ struct TrainerConfig : RunConfig {
   std::string nonfinite_update = "stop";
   JournalConfig journal;
   TrainerCheckpointConfig checkpoint;
+  FaultConfig fault;
+  std::string runtime = "local";
+  RayConfig ray;
 
   TrainerConfig() {
     total_epochs = 30;
@@ -41,6 +44,9 @@ struct TrainerConfig : RunConfig {
       {"stop", "skip"});
     v("journal", journal, "finished samples on disk");
     v("checkpoint", checkpoint, "how and how often the state is saved");
+    v("fault", fault, "what happens when a rank dies or hangs");
+    v("runtime", runtime, "who starts and watches the other ranks: this process, or actors of a Ray", {"local", "ray"});
+    v("ray", ray, "the Ray of trainer.runtime=ray");
   }
 };
 

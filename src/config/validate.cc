@@ -302,6 +302,14 @@ void check_trainer(Checker& check, const Config& config) {
   check.between(checkpoint.local_freq, 0, kMaxCount, "trainer.checkpoint.local_freq");
   check.between(checkpoint.remote_freq, 0, kMaxCount, "trainer.checkpoint.remote_freq");
   check.path_if_set(checkpoint.remote_path, "trainer.checkpoint.remote_path");
+  check.require(std::isfinite(trainer.fault.heartbeat_timeout) && trainer.fault.heartbeat_timeout >= 0.5,
+                "trainer.fault.heartbeat_timeout", "must be at least 0.5 seconds");
+  check.between(trainer.fault.max_restarts, 0, kMaxCount, "trainer.fault.max_restarts");
+  check.require(std::isfinite(trainer.fault.window_minutes) && trainer.fault.window_minutes > 0,
+                "trainer.fault.window_minutes", "must be above 0");
+  check.require(trainer.runtime == "local" || trainer.n_gpus_per_node > 1, "trainer.runtime",
+                "Ray starts the other ranks, and with trainer.n_gpus_per_node=1 there are none: leave it out");
+  check.require(trainer.ray.cpus_per_rank > 0, "trainer.ray.cpus_per_rank", "must be above 0");
   check.between(trainer.log_val_generations, 0, kMaxCount, "trainer.log_val_generations");
   check.between(trainer.nnodes, 1, 100'000, "trainer.nnodes");
   check.between(trainer.n_gpus_per_node, 1, 1024, "trainer.n_gpus_per_node");

@@ -78,7 +78,7 @@ def trains_and_resumes():
 
 
 def a_killed_rank_ends_the_run():
-    process = start(*words("killed", steps=500))
+    process = start(*words("killed", steps=500, trainer__fault__max_restarts=0))
     wait_for_a_step(process, "killed/metrics.jsonl")
     others = children(process.pid)
     expect(len(others) >= 1, "a run of two ranks is one process")
