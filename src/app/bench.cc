@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "app/bench_reshard.h"
 #include "app/command.h"
@@ -62,6 +64,21 @@ EngineOptions engine_options(const BenchArguments& a) {
   o.trainer.max_micro_tokens = a.micro_tokens;
   o.trainer.activation_bytes = a.activation_mb << 20;
   return o;
+}
+
+// What the planner (tandem simulate --calibrate) needs beside the times.
+void print_setup(const BenchArguments& a) {
+  const nlohmann::ordered_json line{{"name", "setup"},
+                                    {"model", std::filesystem::absolute(a.model).string()},
+                                    {"device", a.device},
+                                    {"threads", a.threads},
+                                    {"prompts", a.prompts},
+                                    {"samples", a.samples},
+                                    {"prompt_tokens", a.prompt_tokens},
+                                    {"new_tokens", a.new_tokens},
+                                    {"micro_tokens", a.micro_tokens},
+                                    {"activation_bytes", a.activation_mb << 20}};
+  fmt::print("{}\n", line.dump());
 }
 
 class Bench {
@@ -283,6 +300,7 @@ class Bench {
 int run(const BenchArguments& arguments) {
   if (arguments.what == "reshard") return bench_reshard(arguments.model, arguments.ranks);
   set_num_threads(arguments.threads);
+  print_setup(arguments);
   Bench bench(arguments);
   if (arguments.what == "rollout") bench.rollout();
   if (arguments.what == "train") bench.train();

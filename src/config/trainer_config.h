@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/durability_config.h"
+#include "config/preflight_config.h"
 #include "config/run_config.h"
 
 namespace tandem {
@@ -17,6 +18,7 @@ struct TrainerConfig : RunConfig {
   std::string nonfinite_update = "stop";
   JournalConfig journal;
   TrainerCheckpointConfig checkpoint;
+  PreflightConfig preflight;
 
   TrainerConfig() {
     total_epochs = 30;
@@ -41,6 +43,7 @@ struct TrainerConfig : RunConfig {
       {"stop", "skip"});
     v("journal", journal, "finished samples on disk");
     v("checkpoint", checkpoint, "how and how often the state is saved");
+    v("preflight", preflight, "checks before anything is loaded");
   }
 };
 
