@@ -219,7 +219,8 @@ void add_options(CLI::App* command, PlanArguments& a) {
   command->add_flag("--reference", a.reference, "with a KL reference");
   command->add_flag("--critic", a.critic, "with a critic of the same size");
   command->add_flag("--recompute,!--no-recompute", a.recompute, "activations are computed again in the backward pass");
-  command->add_option("--calibrate", a.calibrate, "metrics.jsonl of runs, or lines of tandem bench, of this device");
+  command->add_option("--calibrate", a.calibrate, "metrics.jsonl of runs, or lines of tandem bench, of this device")
+      ->allow_extra_args(false);
   command->add_flag("--json", a.json, "JSON lines");
 }
 
@@ -237,7 +238,8 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_flag("--offload", a->offload, "masters and moments in the host's memory");
   command
       ->add_option("--scale", a->scale, "numbers of devices, the work a device held; efficiency is against the first")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->callback([&action, a] { action = [a] { return simulate(*a); }; });
 }
 

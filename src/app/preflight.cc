@@ -36,7 +36,8 @@ void add_preflight(CLI::App& app, Action& action) {
   command->add_option("words", arguments->words, "FILE.yaml or key=value");
   command->add_flag("--json", arguments->json, "one JSON object instead of lines");
   command->add_option("--nodes", arguments->nodes, "machines that are planned; default: trainer.nnodes");
-  command->add_option("--against", arguments->against, "a report of another machine (--json), to compare with");
+  command->add_option("--against", arguments->against, "a report of another machine (--json), to compare with")
+      ->allow_extra_args(false);
   command->callback([&action, arguments] { action = [arguments] { return preflight(*arguments); }; });
 }
 

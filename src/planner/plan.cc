@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <tuple>
 
 namespace tandem {
 namespace {
@@ -66,7 +66,6 @@ std::string why_not(const Setting& s, double generation, double training) {
 }
 
 void explain(const Setting& setting, Plan& plan, const std::vector<Candidate>& all) {
-  std::map<std::string, size_t> refused;
   size_t too_large = 0;
   for (const Candidate& candidate : all) too_large += !candidate.refused.empty();
   if (too_large > 0)
