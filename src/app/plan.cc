@@ -23,9 +23,9 @@ struct PlanArguments {
   std::string model, device = "h200", network = "ib";
   int devices = 8, per_node = 8, top = 5;
   int generation_tp = 1, tp = 1, pp = 1, shard = 0, generation_devices = 0;
-  bool offload = false, reference = false, critic = false, recompute = true, json = false;
+  bool one_step_behind = false, offload = false, reference = false, critic = false, recompute = true, json = false;
   double prompts = 512, samples = 8, prompt_tokens = 512, response_tokens = 2048, longest = 0, optimizer_steps = 1;
-  double micro_tokens = 16384, sequences = 256, other_seconds = 0;
+  double micro_tokens = 16384, sequences = 256, other_seconds = 0, length_spread = 0;
   double cores = 0, threads = 0, link_gb_per_s = 0, latency_us = 0;
   std::vector<int> scale;
   std::vector<std::string> calibrate;
@@ -51,19 +51,14 @@ Setting setting_of(const PlanArguments& a) {
   Setting s;
   s.model = shape_of(load_model_config(resolve_model(a.model, "MODEL")));
   s.cluster = cluster_of(a);
-  s.work = {a.prompts,
-            a.samples,
-            a.prompt_tokens,
-            a.response_tokens,
-            a.longest > 0 ? a.longest : a.response_tokens,
-            a.optimizer_steps,
-            a.micro_tokens,
-            a.device == "cpu" ? double{256 << 20} : 0,
-            a.sequences,
-            a.reference,
-            a.critic,
-            a.recompute && a.device != "cpu",
-            a.other_seconds};
+  WorkloadSpec& w = s.work;
+  w.prompts = a.prompts, w.samples_per_prompt = a.samples;
+  w.prompt_tokens = a.prompt_tokens, w.response_tokens = a.response_tokens;
+  w.longest_response = std::max(a.longest, a.response_tokens), w.length_spread = a.length_spread;
+  w.optimizer_steps = a.optimizer_steps, w.micro_batch_tokens = a.micro_tokens, w.most_sequences = a.sequences;
+  w.activation_bytes = a.device == "cpu" ? 256 << 20 : 0;
+  w.reference = a.reference, w.critic = a.critic, w.recompute = a.recompute && a.device != "cpu";
+  w.one_step_behind = a.one_step_behind, w.other_seconds = a.other_seconds;
   MappingSpec& map = s.mapping;
   map.split = a.generation_devices > 0;
   map.generation_devices = map.split ? a.generation_devices : a.devices;
@@ -107,8 +102,8 @@ std::vector<std::string> inputs_of(const Setting& s, const Calibration& calibrat
                             c.inside.per_s / 1e9, c.inside.latency * 1e6, c.network, c.between.per_s / 1e9,
                             c.between.latency * 1e6));
   out.push_back(
-      fmt::format("step      {:.0f} prompts x {:.0f}, {:.0f} prompt + {:.0f} response tokens (longest {:.0f}), "
-                  "{:.0f} optimizer steps, micro-batches of {:.0f}",
+      fmt::format("step      {:.0f} prompts x {:.0f}, {:.0f} prompt + {:.0f} response tokens (at most {:.0f}, spread "
+                  "{:.2f}), {:.0f} optimizer steps, micro-batches of {:.0f}",
                   w.prompts, w.samples_per_prompt, w.prompt_tokens, w.response_tokens, w.longest_response,
                   w.optimizer_steps, w.micro_batch_tokens));
   const auto points = [&](Phase phase) { return calibration.points[static_cast<size_t>(phase)]; };
@@ -211,7 +206,11 @@ void add_options(CLI::App* command, PlanArguments& a) {
   command->add_option("--samples", a.samples, "responses a prompt")->capture_default_str();
   command->add_option("--prompt-tokens", a.prompt_tokens, "mean")->capture_default_str();
   command->add_option("--response-tokens", a.response_tokens, "mean")->capture_default_str();
-  command->add_option("--longest", a.longest, "tokens of the longest response; 0: all alike");
+  command->add_option("--longest", a.longest, "tokens that a response may have at most; 0: the mean");
+  command->add_option("--length-spread", a.length_spread,
+                      "standard deviation of response lengths over their mean; 0: each batch has one of the longest");
+  command->add_flag("--one-step-behind", a.one_step_behind,
+                    "split devices generate the next step beside training: samples are one update old");
   command->add_option("--optimizer-steps", a.optimizer_steps, "a step")->capture_default_str();
   command->add_option("--micro-tokens", a.micro_tokens, "of a training pass")->capture_default_str();
   command->add_option("--sequences", a.sequences, "decoded at once by a replica")->capture_default_str();

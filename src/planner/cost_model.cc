@@ -21,16 +21,31 @@ Rates rates_of(const ClusterSpec& c, int ranks) {
           c.device.pass_seconds / share};
 }
 
-// An exchange in which each of `ranks` neighbours receives `bytes` in `messages` rounds.
-void exchange(Parts& parts, const ClusterSpec& c, const Rates& rates, int ranks, double bytes, double messages) {
+// An exchange in which each of `ranks` receives `bytes` in `messages` rounds; they lie within `span` neighbours.
+void exchange(Parts& parts, const ClusterSpec& c, const Rates& rates, int ranks, int span, double bytes,
+              double messages) {
   if (ranks <= 1) return;
-  const bool inside = ranks <= c.per_node;
+  const bool inside = span <= c.per_node;
   at(parts, Part::kExchange) += bytes / (inside ? rates.inside : rates.between);
   at(parts, Part::kMessages) += messages * (inside ? rates.latency_inside : rates.latency_between);
 }
 
-// Where a device computes beside what it reads and exchanges, only the longer of them takes time.
+// Where a device computes beside what it reads, only the longer of them takes time.
 void overlap(Parts& parts, Part a, Part b) { (at(parts, a) < at(parts, b) ? at(parts, a) : at(parts, b)) = 0; }
+
+// What of an exchange is not hidden behind computing: all beyond the computing's time, and a block at either end.
+double exposed(double exchange, double compute, double blocks) {
+  return std::max(0.0, exchange - compute) + exchange / blocks;
+}
+
+// The most of n draws lies about this many standard deviations above the mean (of a normal distribution).
+double most_of(double n) { return n > 1 ? std::sqrt(2 * std::log(n)) : 0; }
+
+double longest_of(const WorkloadSpec& w) {
+  const double most = std::max(w.longest_response, w.response_tokens);
+  if (w.length_spread <= 0) return most;
+  return std::min(most, w.response_tokens * (1 + w.length_spread * most_of(w.samples())));
+}
 
 double parameters_in_products(const ModelShape& m) {
   return static_cast<double>(m.layers * m.block_parameters() + m.head_parameters());
@@ -47,10 +62,11 @@ Parts generate(const Setting& s) {
   const Rates rates = rates_of(c, map.generation_devices);
   const int tp = map.generation_tp, replicas = std::max(1, map.generation_devices / tp);
   const double prompts = std::ceil(w.prompts / replicas), samples = prompts * w.samples_per_prompt;
-  const double waves = std::max(1.0, samples / w.most_sequences),
-               longest = std::max(w.longest_response, w.response_tokens);
-  const double passes = waves * longest;
-  const double values = static_cast<double>(c.device.value_bytes), tokens = samples * w.response_tokens;
+  const double waves = std::max(1.0, samples / w.most_sequences), passes = waves * longest_of(w);
+  const double values = static_cast<double>(c.device.value_bytes);
+  // The replica whose responses happen to be longest.
+  const double tokens =
+      samples * w.response_tokens * (1 + w.length_spread * most_of(replicas) / std::sqrt(std::max(1.0, samples)));
   at(parts, Part::kWeights) = passes * values * parameters_in_products(m) / tp / rates.memory;
   const double keys = w.prompt_tokens + w.response_tokens / 2;
   at(parts, Part::kCache) = tokens * keys * values * static_cast<double>(m.kv_values_per_token()) / tp / rates.memory;
@@ -60,7 +76,7 @@ Parts generate(const Setting& s) {
       prompts * w.prompt_tokens * (2 * blocks + attention_flops(m, w.prompt_tokens / 2)) / tp / rates.flops;
   at(parts, Part::kPasses) = passes * rates.pass;
   const double sums = 2.0 * static_cast<double>(m.layers);
-  exchange(parts, c, rates, tp,
+  exchange(parts, c, rates, tp, tp,
            sums * (tokens + prompts * w.prompt_tokens) * static_cast<double>(m.hidden) * values * 2 * (tp - 1) / tp,
            passes * sums * 2 * (tp - 1));
   if (c.device.overlaps) {
@@ -92,18 +108,29 @@ void add_passes(Parts& parts, const Setting& s, const Rates& rates, bool backwar
   const int shard = layout.dp_shard;
   const double others = static_cast<double>(shard - 1) / shard, blocks = static_cast<double>(m.layers) + 1;
   const double gathers = backward ? 2 : 1;
-  exchange(parts, c, rates, shard, count * part * others * (gathers * values + (backward ? kGradientBytes : 0)),
+  Parts sharding{}, copying{};
+  exchange(sharding, c, rates, shard, layout.tp * shard,
+           count * part * others * (gathers * values + (backward ? kGradientBytes : 0)),
            count * blocks * (gathers + (backward ? 1 : 0)) * (shard - 1));
-  if (backward && layout.dp_replicate > 1) {
+  if (backward) {
     const double share = part / shard, copies = layout.dp_replicate;
-    exchange(parts, c, rates, data, steps * share * kGradientBytes * 2 * (copies - 1) / copies,
-             steps * 2 * (copies - 1));
+    exchange(copying, c, rates, layout.dp_replicate, layout.tp * data,
+             steps * share * kGradientBytes * 2 * (copies - 1) / copies, steps * 2 * (copies - 1));
   }
+  double& sharded = at(sharding, Part::kExchange);
+  double& copied = at(copying, Part::kExchange);
+  if (c.device.overlaps) {  // copies are brought together beside the last micro-batch's backward pass
+    const double computing = at(parts, Part::kCompute);
+    sharded = exposed(sharded, computing, blocks * count);
+    copied = exposed(copied, computing * (work - 1) / work / mine.count, blocks);
+  }
+  for (size_t i = 0; i < kNumParts; ++i) parts[i] += sharding[i] + copying[i];
   const double sums = (backward ? 4.0 : 2.0) * static_cast<double>(m.layers);
-  exchange(parts, c, rates, layout.tp,
+  exchange(parts, c, rates, layout.tp, layout.tp,
            sums * tokens * static_cast<double>(m.hidden) * values * 2 * (layout.tp - 1) / layout.tp,
            count * sums * 2 * (layout.tp - 1));
-  exchange(parts, c, rates, layout.pp, (backward ? 2 : 1) * tokens * static_cast<double>(m.hidden) * values, 2 * count);
+  exchange(parts, c, rates, layout.pp, layout.world(),
+           (backward ? 2 : 1) * tokens * static_cast<double>(m.hidden) * values, 2 * count);
 }
 
 Parts train(const Setting& s) {
@@ -112,7 +139,6 @@ Parts train(const Setting& s) {
   const Layout& layout = map.training;
   const Rates rates = rates_of(c, map.training_devices);
   add_passes(parts, s, rates, true);
-  if (c.device.overlaps) overlap(parts, Part::kCompute, Part::kExchange);
   const double share = static_cast<double>(m.parameters) / (layout.tp * layout.pp * layout.dp_shard);
   const double state = share * (kStateBytes * 2 + kGradientBytes);  // read and written
   at(parts, Part::kOptimizer) = w.optimizer_steps * state / rates.memory;
@@ -127,7 +153,6 @@ Parts reference(const Setting& s) {
   const double passes = (s.work.reference ? 1 : 0) + (s.work.critic ? 1 : 0);  // the critic's values
   if (passes == 0) return parts;
   add_passes(parts, s, rates_of(s.cluster, s.mapping.training_devices), false);
-  if (s.cluster.device.overlaps) overlap(parts, Part::kCompute, Part::kExchange);
   for (double& part : parts) part *= passes;
   return parts;
 }
@@ -137,11 +162,13 @@ Parts reshard(const Setting& s) {
   const auto& [m, c, w, map] = s;
   Parts parts{};
   const Layout& from = map.training;
-  const double have = 1.0 / (from.tp * from.pp * from.dp_shard), need = 1.0 / map.generation_tp;
-  const double missing = map.split ? need : std::max(0.0, need - have);
+  // Shards of memory and pieces of products do not nest: of its piece a device has what its shard happens to hold.
+  const double need = 1.0 / map.generation_tp;
+  const double held = std::min(1.0, static_cast<double>(map.generation_tp) / from.tp) / (from.dp_shard * from.pp);
+  const double missing = map.split ? need : need * (1 - held);
   const int devices = map.split ? map.generation_devices + map.training_devices : map.training_devices;
   if (devices > 1 && missing > 0)
-    exchange(parts, c, rates_of(c, devices), devices,
+    exchange(parts, c, rates_of(c, devices), devices, devices,
              missing * static_cast<double>(m.parameters) * static_cast<double>(c.device.value_bytes),
              static_cast<double>(m.layers) + 1);
   return parts;

@@ -42,13 +42,15 @@ struct ClusterSpec {
 struct WorkloadSpec {
   double prompts = 0, samples_per_prompt = 1;
   double prompt_tokens = 0, response_tokens = 0;  // means
-  double longest_response = 0;                    // decides how many passes decoding takes
-  double optimizer_steps = 1;                     // a step
+  double longest_response = 0;  // of the limit, or of what was measured; decides how many passes decoding takes
+  double length_spread = 0;     // standard deviation of lengths over their mean; 0: the longest occurs in every batch
+  double optimizer_steps = 1;   // a step
   double micro_batch_tokens = 16384;
   double activation_bytes = 0;  // that bound a micro-batch too; 0: no bound
   double most_sequences = 256;  // decoded at once by one replica
   bool reference = false, critic = false, recompute = false;
-  double other_seconds = 0;  // scoring that is not hidden, advantages, logging
+  bool one_step_behind = false;  // split devices: generation of the next step beside training of this one
+  double other_seconds = 0;      // scoring that is not hidden, advantages, logging
 
   double samples() const { return prompts * samples_per_prompt; }
 };

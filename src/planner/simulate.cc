@@ -12,8 +12,8 @@ Prediction predict(const Setting& s, const Calibration& calibration) {
   for (size_t p = 0; p < kNumPhases; ++p) out.seconds[p] = calibration.seconds(parts, static_cast<Phase>(p));
   const auto of = [&](Phase phase) { return out.seconds[static_cast<size_t>(phase)]; };
   const double learning = of(Phase::kReference) + of(Phase::kTrain) + s.work.other_seconds;
-  out.step = of(Phase::kReshard) +
-             (s.mapping.split ? std::max(of(Phase::kGenerate), learning) : of(Phase::kGenerate) + learning);
+  out.step = of(Phase::kReshard) + (s.mapping.split && s.work.one_step_behind ? std::max(of(Phase::kGenerate), learning)
+                                                                              : of(Phase::kGenerate) + learning);
   out.samples_per_s = s.work.samples() / out.step;
   out.tokens_per_s = out.samples_per_s * (s.work.response_tokens + s.work.prompt_tokens);
   return out;

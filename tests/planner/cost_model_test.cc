@@ -89,6 +89,18 @@ TEST(Cost, AShardedUpdateExchangesWhatItLacks) {
   EXPECT_NEAR(at(four, Part::kExchange), 12.0 * small().parameters * 3 / 4 / 1e9 * 2, 1e-15);  // half a core
 }
 
+TEST(Cost, ReshardingMovesWhatIsMissing) {
+  Setting s = on_cpu(4);
+  const auto bytes = [&](int generation_tp, Layout training) {
+    s.mapping.generation_tp = generation_tp, s.mapping.training = training;
+    return at(cost_of(s)[3], Part::kExchange) * 1e9 * 0.5 / (4.0 * small().parameters);  // in models
+  };
+  EXPECT_NEAR(bytes(1, {.dp_shard = 4}), 3.0 / 4, 1e-12);
+  EXPECT_NEAR(bytes(2, {.tp = 4}), 1.0 / 4, 1e-12);
+  EXPECT_NEAR(bytes(4, {.tp = 4}), 0, 1e-12);
+  EXPECT_NEAR(bytes(4, {.dp_shard = 4}), 3.0 / 16, 1e-12);  // a quarter of its quarter is there
+}
+
 TEST(Cost, AGpuComputesBesideReading) {
   Setting s = on_cpu(1);
   s.cluster = {};
@@ -136,7 +148,8 @@ Setting large(int devices) {
   s.cluster.devices = devices, s.cluster.per_node = 8;
   s.cluster.network = "ib", s.cluster.device = device_named("h200"), s.cluster.inside = inside_of("h200");
   s.cluster.between = network_named("ib");
-  s.work = {512, 8, 512, 2048, 4096, 1, 16384, 0, 256, true, false, true, 0};
+  s.work.prompts = 512, s.work.samples_per_prompt = 8, s.work.prompt_tokens = 512, s.work.response_tokens = 2048;
+  s.work.longest_response = 4096, s.work.reference = s.work.recompute = true;
   s.mapping = {devices, devices, false, 1, {.dp_shard = devices}, false};
   return s;
 }
@@ -179,11 +192,22 @@ TEST(Plan, WhatDoesNotFitIsLeftOut) {
   EXPECT_TRUE(plan_mapping(tiny, Calibration()).fitting.empty());
 }
 
-TEST(Plan, SplitDevicesWorkBesideEachOther) {
+TEST(Simulate, LengthsThatSpreadCostMoreWhereThereAreMoreOfThem) {
+  Setting s = large(64);
+  s.work.longest_response = 20000, s.work.length_spread = 0.3;
+  const Prediction base = predict(s, Calibration()), more = predict(scaled(s, 256), Calibration());
+  EXPECT_LT(efficiency(base, more).generate, 1);
+  EXPECT_GT(efficiency(base, more).generate, 0.8);
+}
+
+TEST(Plan, SplitDevicesWorkBesideEachOtherOneStepBehind) {
   Setting s = large(8);
   s.mapping = {4, 4, true, 1, {.dp_shard = 4}, false};
-  const Prediction p = predict(s, Calibration());
+  Prediction p = predict(s, Calibration());
   const double learning = p.seconds[1] + p.seconds[2];
+  EXPECT_NEAR(p.step, p.seconds[0] + learning + p.seconds[3], 1e-9);
+  s.work.one_step_behind = true;
+  p = predict(s, Calibration());
   EXPECT_NEAR(p.step, std::max(p.seconds[0], learning) + p.seconds[3], 1e-9);
   EXPECT_GT(p.seconds[3], 0);
 }
