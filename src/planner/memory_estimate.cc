@@ -7,9 +7,7 @@ namespace {
 
 constexpr int64_t kFloat = 4, kHalf = 2;
 constexpr int64_t kMiB = int64_t{1} << 20;
-// Measured: a process that has loaded libtorch and the tokenizer and computed a pass, on CPU; and the host's part of a
-// process that works on a GPU.
-constexpr int64_t kCpuLibraries = 190 * kMiB;
+constexpr int64_t kCpuLibraries = 170 * kMiB;      // measured: the program, libtorch, Arrow, a tokenizer of 49k words
 constexpr int64_t kKvBlock = 16;                   // tokens
 constexpr int64_t kActivationBudget = 256 * kMiB;  // of a training pass on the CPU
 constexpr int64_t kLogitRun = 64 * kMiB;           // logits that the head holds at once on the CPU
@@ -38,7 +36,8 @@ TrainingPass training_pass(const ModelShape& m, const WorkloadSizes& w, int rank
   const int64_t longest = w.prompt_length + w.response_length;
   TrainingPass pass;
   pass.tokens = std::min(std::max(most, longest), in_all);
-  pass.rows = std::min(pass.tokens, std::max<int64_t>(1, pass.tokens * w.response_length / longest));
+  const int64_t drawn = w.samples_per_prompt * w.response_length;
+  pass.rows = pass.tokens * drawn / (w.prompt_length + drawn);
   pass.keeps_all = !w.recompute || pass.tokens * per_token <= kActivationBudget;
   return pass;
 }
@@ -48,7 +47,7 @@ int64_t training_activations(const ModelShape& m, const WorkloadSizes& w, int ra
   const int64_t kept =
       pass.keeps_all ? m.activations_per_token() : m.layers * m.hidden + m.activations_per_token() / m.layers;
   const int64_t rows = std::min(pass.rows, std::max<int64_t>(8, kLogitRun / (kFloat * m.vocab)));
-  return kFloat * (pass.tokens * (kept + scratch_per_token(m, true)) + rows * m.vocab);
+  return kFloat * (pass.tokens * (kept + scratch_per_token(m, true)) + 2 * rows * m.vocab);  // logits, their gradient
 }
 
 int64_t rollout_activations(const ModelShape& m, const WorkloadSizes& w, int ranks) {
@@ -72,7 +71,8 @@ int64_t trained(const RoleSizes& role) {
 
 struct CpuRole {
   RoleMemory shown;
-  int64_t in_rollout = 0, in_update = 0, in_save = 0;  // held then, by one process
+  int64_t idle = 0;                               // held while another role works, by one process
+  int64_t drawing = 0, updating = 0, saving = 0;  // more than that while it works itself
 };
 
 // Fully sharded: the parts of weights and gradients stay beside what a phase gathers; the update holds two blocks and
@@ -85,17 +85,17 @@ CpuRole on_cpu(const RoleSizes& role, const WorkloadSizes& w) {
   const int ranks = layout.pp * layout.dp_replicate * layout.dp_shard;
   CpuRole out;
   out.shown.role = role.role;
-  out.shown.weights = whole;
-  const int64_t passing =
-      role.trains ? training_activations(m, w, ranks) : kFloat * w.micro_batch_tokens * scratch_per_token(m, false);
-  const int64_t drawing = role.generates ? rollout_activations(m, w, ranks) : 0;
-  if (role.generates) out.shown.kv_cache = kv_cache(m, w, ranks, layout.tp);
-  out.shown.activations = std::max(passing, drawing);
-  out.in_rollout = whole + out.shown.kv_cache + drawing;
+  out.shown.weights = out.idle = whole;
+  if (role.generates) {
+    out.shown.kv_cache = kv_cache(m, w, ranks, layout.tp);
+    out.drawing = out.shown.kv_cache + rollout_activations(m, w, ranks);
+  }
   if (!role.trains) {
-    out.in_rollout = out.in_update = out.in_save = whole;
+    out.updating = out.shown.activations = kFloat * w.micro_batch_tokens * scratch_per_token(m, false);
     return out;
   }
+  const int64_t passing = training_activations(m, w, ranks);
+  out.shown.activations = std::max(passing, out.drawing - out.shown.kv_cache);
   const int64_t share = trained(role) / (layout.tp * layout.pp * layout.dp_shard);
   const bool sharded = layout.dp_replicate * layout.dp_shard > 1;
   const int64_t window = kFloat * (m.outside_parameters() + 2 * m.block_parameters()) / layout.tp;
@@ -103,35 +103,31 @@ CpuRole on_cpu(const RoleSizes& role, const WorkloadSizes& w) {
   out.shown.gradients = sharded ? kFloat * share + window : kFloat * share;
   const int64_t parts = sharded ? 2 * kFloat * share : 0;  // of weights and gradients, in every phase
   const int64_t computing = sharded ? window : layout.pp > 1 ? kFloat * share : whole;
-  const int64_t gradients = sharded ? window : kFloat * share;
-  out.in_rollout += parts + out.shown.masters_and_moments;
-  out.in_update = computing + parts + gradients + out.shown.masters_and_moments + passing;
-  out.in_save = whole + parts + out.shown.masters_and_moments;
-  if (layout.world() > 1) out.in_save += 3 * kFloat * m.parameters - (layout.tp > 1 ? 0 : whole);  // gathered whole
+  out.idle = whole + parts + out.shown.masters_and_moments;
+  out.updating = computing - whole + (sharded ? window : kFloat * share) + passing;
+  if (layout.world() > 1) out.saving = 3 * kFloat * m.parameters - (layout.tp > 1 ? 0 : whole);  // gathered whole
   return out;
 }
 
 MemoryEstimate cpu_estimate(const std::vector<RoleSizes>& roles, const WorkloadSizes& w, int processes) {
   MemoryEstimate out;
   out.libraries = kCpuLibraries;
-  int64_t rollout = out.libraries, update = out.libraries, save = out.libraries, copies = 0;
-  int64_t most_passing = 0;
-  for (const RoleSizes& role : roles) {
+  int64_t idle = out.libraries, drawing = 0, updating = 0, saving = 0, copies = 0;
+  for (const RoleSizes& role : roles) {  // one works at a time
     CpuRole cpu = on_cpu(role, w);
     if (role.trains && w.copies_state) copies += cpu.shown.state_copy = 3 * kFloat * trained(role);
-    rollout += cpu.in_rollout, update += cpu.in_update, save += cpu.in_save;
-    if (!role.trains) most_passing = std::max(most_passing, cpu.shown.activations);
+    idle += cpu.idle;
+    drawing = std::max(drawing, cpu.drawing), updating = std::max(updating, cpu.updating);
+    saving = std::max(saving, cpu.saving);
     out.roles.push_back(cpu.shown);
   }
   const int64_t kept = w.copies_before_end ? copies : 0;
-  out.phases = {{"rollout", rollout + kept},
-                {"update", std::max(update, rollout - out.roles.front().kv_cache + most_passing) + kept},
-                {"save", save + copies}};
+  out.phases = {
+      {"rollout", idle + drawing + kept}, {"update", idle + updating + kept}, {"save", idle + saving + copies}};
   for (const PhasePeak& phase : out.phases) out.peak = std::max(out.peak, phase.bytes);
-  int64_t others = 0;  // ranks that do not lead keep no copy
-  for (const int64_t bytes : {rollout, update, save}) others = std::max(others, bytes);
+  const int64_t follower = idle + std::max({drawing, updating, saving});  // ranks that do not lead keep no copy
   out.processes_on_host = processes;
-  out.host_peak = out.peak + (processes - 1) * others;
+  out.host_peak = out.peak + (processes - 1) * follower;
   return out;
 }
 
