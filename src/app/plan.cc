@@ -105,7 +105,7 @@ std::vector<std::string> inputs_of(const Setting& s, const Calibration& calibrat
       fmt::format("step      {:.0f} prompts x {:.0f}, {:.0f} prompt + {:.0f} response tokens (at most {:.0f}, spread "
                   "{:.2f}), {:.0f} optimizer steps, micro-batches of {:.0f}",
                   w.prompts, w.samples_per_prompt, w.prompt_tokens, w.response_tokens, w.longest_response,
-                  w.optimizer_steps, w.micro_batch_tokens));
+                  w.length_spread, w.optimizer_steps, w.micro_batch_tokens));
   const auto points = [&](Phase phase) { return calibration.points[static_cast<size_t>(phase)]; };
   out.push_back(files == 0
                     ? std::string("rates     assumed, not measured here (--calibrate takes measurements)")
