@@ -53,6 +53,9 @@ int run(int argc, char** argv) {
   add_data(app, action);
   add_convert(app, action);
   add_replay(app, action);
+  add_preflight(app, action);
+  add_simulate(app, action);
+  add_plan(app, action);
   add_bench(app, action);
   add_dashboard(app, action);
   add_debug(app, action);

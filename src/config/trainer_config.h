@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/durability_config.h"
+#include "config/preflight_config.h"
 #include "config/run_config.h"
 
 namespace tandem {
@@ -20,6 +21,7 @@ struct TrainerConfig : RunConfig {
   FaultConfig fault;
   std::string runtime = "local";
   RayConfig ray;
+  PreflightConfig preflight;
 
   TrainerConfig() {
     total_epochs = 30;
@@ -47,6 +49,7 @@ struct TrainerConfig : RunConfig {
     v("fault", fault, "what happens when a rank dies or hangs");
     v("runtime", runtime, "who starts and watches the other ranks: this process, or actors of a Ray", {"local", "ray"});
     v("ray", ray, "the Ray of trainer.runtime=ray");
+    v("preflight", preflight, "checks before anything is loaded");
   }
 };
 

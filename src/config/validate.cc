@@ -310,6 +310,9 @@ void check_trainer(Checker& check, const Config& config) {
   check.require(trainer.runtime == "local" || trainer.n_gpus_per_node > 1, "trainer.runtime",
                 "Ray starts the other ranks, and with trainer.n_gpus_per_node=1 there are none: leave it out");
   check.require(trainer.ray.cpus_per_rank > 0, "trainer.ray.cpus_per_rank", "must be above 0");
+  check.at_least(trainer.preflight.min_storage_gb_per_s, 0, "trainer.preflight.min_storage_gb_per_s");
+  check.between(trainer.preflight.storage_test_mb, 0, 1'000'000, "trainer.preflight.storage_test_mb");
+  check.at_least(trainer.preflight.max_clock_skew_s, 0, "trainer.preflight.max_clock_skew_s");
   check.between(trainer.log_val_generations, 0, kMaxCount, "trainer.log_val_generations");
   check.between(trainer.nnodes, 1, 100'000, "trainer.nnodes");
   check.between(trainer.n_gpus_per_node, 1, 1024, "trainer.n_gpus_per_node");
