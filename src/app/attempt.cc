@@ -120,9 +120,11 @@ EngineOptions Attempt::guarded_engine_options() {
   return options;
 }
 
+// On a GPU the critic's activations take the place of the policy's.
 CriticOptions Attempt::guarded_critic_options() {
   CriticOptions options =
       with_progress(critic_options(context_.config, steps_of(context_)), context_.progress, context_.watched);
+  if (!options.device.is_cpu()) options.trainer.activation_bytes = actor_.worker(0).activation_bytes();
   options.trainer.on_nonfinite = [this](const NonFiniteUpdate& update) {
     return context_.guard("critic", update, critic_->worker(0).decoder());
   };

@@ -183,9 +183,9 @@ Config supported(Config config) {
     if (bad) throw ConfigError(what);
   };
   const bool gpu = !kernels::choose_device(config.trainer.device).is_cpu();
-  refuse(gpu && needs_critic(config),
-         "algorithm.adv_estimator=gae: the critic runs on the CPU only so far; set trainer.device=cpu, or another "
-         "estimator");
+  refuse(gpu && needs_critic(config) && config.trainer.n_gpus_per_node > 1,
+         "algorithm.adv_estimator=gae: a critic runs beside one GPU's policy only so far; set "
+         "trainer.n_gpus_per_node=1, or another estimator");
   refuse(gpu && config.trainer.n_gpus_per_node > 1 && config.actor_rollout_ref.actor.strategy == "megatron",
          "actor_rollout_ref.actor.strategy=megatron: tensor parallelism and pipelines run on the CPU only so far; use "
          "fsdp, or trainer.device=cpu");
@@ -217,6 +217,17 @@ int64_t frozen_parameters(const Config& config, const fs::path& policy) {
   return count;
 }
 
+fs::path critic_folder(const Config& config) {
+  return resolve_model(config.critic.model.path.value_or(config.actor_rollout_ref.model.path));
+}
+
+int64_t critic_parameters(const Config& config) {
+  if (!needs_critic(config)) return 0;
+  ModelConfig model = load_model_config(critic_folder(config));
+  model.value_head = true;
+  return num_parameters(model);
+}
+
 }  // namespace
 
 EngineOptions engine_options(const Config& config, const SpecialIds& special, int64_t total_optimizer_steps) {
@@ -233,6 +244,7 @@ EngineOptions engine_options(const Config& config, const SpecialIds& special, in
   options.state_parts = num_ranks(config) > 1 ? run_layout(config).dp_shard : 0;
   options.gpu_memory_utilization = rollout.gpu_memory_utilization;
   options.frozen_parameters = frozen_parameters(config, options.model_path);
+  options.trained_beside = critic_parameters(config);
   options.sampling = options.validation_sampling = sampling_base(config, special);
   options.sampling.temperature = rollout.do_sample ? rollout.temperature : 0;
   options.sampling.top_k = rollout.top_k;
@@ -271,8 +283,9 @@ bool needs_critic(const Config& config) { return config.algorithm.adv_estimator 
 
 CriticOptions critic_options(const Config& config, int64_t total_steps) {
   CriticOptions options;
-  options.model_path = resolve_model(config.critic.model.path.value_or(config.actor_rollout_ref.model.path));
+  options.model_path = critic_folder(config);
   options.max_model_len = derived_sizes(config).model_length;
+  options.device = kernels::choose_device(config.trainer.device);
   options.trainer = value_trainer_options(config);
   const int64_t samples = derived_sizes(config).samples_per_step, size = options.trainer.mini_batch_samples;
   options.optimizer =

@@ -1,9 +1,30 @@
 #include "app/roofline.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
+
+#include "kernels/kernels.h"
 
 namespace tandem {
 namespace {
+
+template <class Fn>
+double best_seconds(const at::Tensor& like, Fn run) {
+  double best = 1e9;
+  for (int i = 0; i < 8; ++i) {
+    kernels::synchronize(like);
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    kernels::synchronize(like);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
 
 // Of the linear layers and the head, of which every token sees each.
 double multiplied_weights(const ModelConfig& c) {
@@ -14,6 +35,23 @@ double multiplied_weights(const ModelConfig& c) {
 }
 
 }  // namespace
+
+Ceilings measure_ceilings(const at::Tensor& like) {
+  at::Tensor from = at::empty({int64_t{1} << 30}, like.options()), to = at::empty_like(from);
+  from.normal_();
+  const double copy = best_seconds(from, [&] { to.copy_(from); });
+  const int64_t n = 8192;
+  at::Tensor a = at::empty({n, n}, like.options()).normal_(), b = at::empty({n, n}, like.options()).normal_(),
+             c = at::empty_like(a);
+  const double product = best_seconds(a, [&] { at::mm_out(c, a, b); });
+  return {static_cast<double>(2 * from.nbytes()) / copy, 2.0 * n * n * n / product};
+}
+
+void print(const Ceilings& ceilings) {
+  fmt::print(R"({{"name": "ceilings", "copy_tb_s": {:.3f}, "matmul_tflop_s": {:.0f}}})"
+             "\n",
+             ceilings.bytes_per_second / 1e12, ceilings.flops_per_second / 1e12);
+}
 
 double rollout_floor_seconds(const ModelConfig& config, const SampledWork& work, int64_t value_bytes,
                              const Ceilings& ceilings) {

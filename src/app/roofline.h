@@ -2,6 +2,8 @@
 // compared with. Bytes and operations are counted for the model's shape; everything but the named is taken as free.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 
 #include "model/model_config.h"
@@ -12,6 +14,10 @@ struct Ceilings {
   double bytes_per_second = 0;  // read plus written by a large copy
   double flops_per_second = 0;  // of a large matrix product
 };
+
+// Of the device and dtype of `like`, which must have 5 GB to spare.
+Ceilings measure_ceilings(const at::Tensor& like);
+void print(const Ceilings& ceilings);  // a line of JSON
 
 struct SampledWork {
   int64_t prompts, samples, prompt_tokens, new_tokens;  // samples a prompt; tokens of each

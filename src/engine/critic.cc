@@ -8,7 +8,7 @@ namespace tandem {
 Critic::Critic(CriticOptions options, std::shared_ptr<TrajectoryStore> store)
     : options_(std::move(options)),
       store_(std::move(store)),
-      decoder_(load_value_decoder(options_.model_path, options_.max_model_len, options_.seed)) {}
+      decoder_(load_value_decoder(options_.model_path, options_.max_model_len, options_.seed, options_.device, true)) {}
 
 RolloutBatch Critic::compute_values(const RolloutBatch& batch) {
   const ResponsePass pass = pass_over(batch, *store_);

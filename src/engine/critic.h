@@ -16,6 +16,7 @@ namespace tandem {
 struct CriticOptions {
   std::filesystem::path model_path;
   int64_t max_model_len = 1024;  // prompt and response together
+  at::Device device = at::kCPU;
   ValueTrainerOptions trainer;
   OptimizerOptions optimizer;
   CheckpointContents save, load;

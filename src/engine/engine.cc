@@ -78,24 +78,28 @@ DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool tr
 
 namespace {
 
-// Straight to where they compute. Where bf16 holds all the values, it cannot be known what they were rounded from:
-// their masters are spread over what rounds to them.
+bool all_bf16(const WeightFolder& files) {
+  return std::ranges::all_of(files.names(),
+                             [&](const std::string& name) { return files.get(name).dtype == DType::kBF16; });
+}
+
+// Straight to where they compute, in the type in which all of them are exact.
 DecoderWeights read_weights(const WeightFolder& files, const ModelConfig& config, at::Device device, bool training) {
-  const bool rounds = !device.is_cpu() && training && !std::ranges::all_of(files.names(), [&](const std::string& name) {
-    return files.get(name).dtype == DType::kBF16;
-  });
-  const auto dtype = device.is_cpu() || rounds ? at::kFloat : at::kBFloat16;
-  DecoderWeights weights = empty_weights(config, at::device(device).dtype(dtype));
+  const bool single = device.is_cpu() || (training && !all_bf16(files));
+  DecoderWeights weights = empty_weights(config, at::device(device).dtype(single ? at::kFloat : at::kBFloat16));
   load_weights(files, config, weights);
   weights = placed_weights(std::move(weights), device, training);
-  if (weights.masters && !rounds) {
-    uint64_t key = 0;
-    for (NamedTensor& parameter : parameters(*weights.masters)) kernels::spread_rounded(parameter.tensor, key++);
-  }
+  spread_masters(weights, files);
   return weights;
 }
 
 }  // namespace
+
+void spread_masters(DecoderWeights& weights, const WeightFolder& files) {
+  if (!weights.masters || !all_bf16(files)) return;
+  uint64_t key = 0;
+  for (NamedTensor& parameter : parameters(*weights.masters)) kernels::spread_rounded(parameter.tensor, key++);
+}
 
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device,
                                       bool training, const LoraOptions& lora) {
@@ -123,10 +127,10 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
   validate(options_.validation_sampling);
   if (options_.gpu_memory_utilization > 0 && decoder_->on_device()) {
     const ParameterCounts counts = count_parameters(decoder_->weights());
-    const MemoryPlan plan =
-        plan_memory(counts.trained, kernels::device_memory(decoder_->weights().embed_VE).total,
-                    options_.gpu_memory_utilization, kWorkspaceBytes, counts.frozen + options_.frozen_parameters,
-                    kUtilizationKey, spread_of(decoder_->weights(), options_.state_parts));
+    const MemoryPlan plan = plan_memory(
+        counts.trained + options_.trained_beside, kernels::device_memory(decoder_->weights().embed_VE).total,
+        options_.gpu_memory_utilization, kWorkspaceBytes, counts.frozen + options_.frozen_parameters, kUtilizationKey,
+        spread_of(decoder_->weights(), options_.state_parts));
     options_.kv_cache_bytes = plan.kv_cache_bytes;
     options_.trainer.activation_bytes = plan.activation_bytes;
   }

@@ -37,6 +37,7 @@ struct EngineOptions {
   LoraOptions lora;
   at::Device device = at::kCPU;
   int64_t frozen_parameters = 0;      // of other models on the same GPU, which only compute
+  int64_t trained_beside = 0;         // parameters of those that train (a critic)
   int state_parts = 0;                // among so many ranks the training state is spread; 0: one rank has all
   double gpu_memory_utilization = 0;  // share of a GPU that weights, cache and activations may take; 0: as given below
   int64_t max_model_len = 1024;       // prompt and response together
@@ -111,6 +112,7 @@ class Engine {
   Decoder& decoder() { return *decoder_; }
   const Decoder& decoder() const { return *decoder_; }
   uint64_t policy_version() const { return policy_version_; }
+  int64_t activation_bytes() const { return options_.trainer.activation_bytes; }
   Metrics take_generation();  // of everything drawn since the last call, validation left out
 
  private:
@@ -162,6 +164,10 @@ void check_model(const ModelConfig& config, const std::filesystem::path& folder,
 // Weights in the type and place that computes: fp32 on the CPU, bf16 on a GPU, where `training` keeps the given values
 // of what is trained as masters. `device` comes from kernels::choose_device.
 DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool training);
+
+// Where a folder's values are all bf16, it cannot be known what they were rounded from: their masters, if there are
+// any, are spread over what rounds to them.
+void spread_masters(DecoderWeights& weights, const WeightFolder& files);
 
 // A decoder with its weights read from a Hugging Face folder, and adapters where they are asked for. ConfigError for a
 // shape that the GPU's kernels do not take.

@@ -29,8 +29,9 @@ std::unique_ptr<Decoder> load_value_decoder(const std::filesystem::path& folder,
     Philox random(seed, 1);
     for (float& weight : values(weights.value_head_1E)) weight = static_cast<float>(kInitialStd * random.normal());
   }
-  return std::make_unique<Decoder>(std::move(config), placed_weights(std::move(weights), device, trained),
-                                   max_model_len);
+  weights = placed_weights(std::move(weights), device, trained);
+  spread_masters(weights, files);
+  return std::make_unique<Decoder>(std::move(config), std::move(weights), max_model_len);
 }
 
 }  // namespace tandem
