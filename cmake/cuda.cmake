@@ -13,6 +13,10 @@ endif()
 # The wheels' include and lib where they are the compiler, else those of nvcc's own toolkit.
 get_filename_component(cuda_root ${TANDEM_NVCC} DIRECTORY)
 get_filename_component(cuda_root ${cuda_root} DIRECTORY)
+find_path(TANDEM_NCCL_INCLUDE nccl.h HINTS ${TANDEM_CACHE}/cuda/nvidia/nccl/include ${tandem_wheels}/nvidia/nccl/include)
+if(NOT TANDEM_NCCL_INCLUDE)
+  message(FATAL_ERROR "No nccl.h. Run ./dev setup cuda, or set TANDEM_NCCL_INCLUDE to NCCL's headers.")
+endif()
 find_library(TANDEM_CUDART libcudart.so.13 HINTS ${cuda_root}/lib ${cuda_root}/lib64 REQUIRED)
 
 # Hopper natively, and PTX from which the driver makes code for other chips.
@@ -36,15 +40,19 @@ foreach(source ${cuda_sources})
   cuda_object(${source} object)
   list(APPEND cuda_objects ${object})
 endforeach()
-# The library: kernels, what hands them tensors (*_ops.cc), and the planners that need no GPU.
+# The library: kernels, what hands them tensors (*_ops.cc), the ranks' communicator, and the planners that need no GPU.
 file(GLOB cuda_ops CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*_ops.cc)
 set(cuda_planners ${CMAKE_SOURCE_DIR}/src/kernels/cuda/attention_plan.cc ${CMAKE_SOURCE_DIR}/src/kernels/id_groups.cc
   ${CMAKE_SOURCE_DIR}/src/kernels/chunks.cc ${CMAKE_SOURCE_DIR}/src/base/error.cc ${CMAKE_SOURCE_DIR}/src/base/rng.cc)
-add_library(tandem_cuda SHARED ${cuda_objects} ${cuda_ops} ${cuda_planners} ${CMAKE_SOURCE_DIR}/src/kernels/cuda/table.cc)
+file(GLOB cuda_ranks CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/parallel/cuda/*.cc)
+list(APPEND cuda_ranks ${CMAKE_SOURCE_DIR}/src/parallel/communicator.cc ${CMAKE_SOURCE_DIR}/src/parallel/collectives.cc)
+add_library(tandem_cuda SHARED ${cuda_objects} ${cuda_ops} ${cuda_planners} ${cuda_ranks}
+  ${CMAKE_SOURCE_DIR}/src/kernels/cuda/table.cc)
 set_target_properties(tandem_cuda PROPERTIES LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin
   CXX_VISIBILITY_PRESET default)
 target_include_directories(tandem_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src)
-target_include_directories(tandem_cuda SYSTEM PRIVATE ${cuda_root}/include)
+target_include_directories(tandem_cuda SYSTEM PRIVATE ${cuda_root}/include ${TANDEM_NCCL_INCLUDE})
+# NCCL itself comes with libtorch_cuda.so, whose version this is.
 target_link_libraries(tandem_cuda PRIVATE tandem_torch ${TANDEM_CUDART} ${tandem_wheels}/torch/lib/libtorch_cuda.so
   ${tandem_wheels}/torch/lib/libc10_cuda.so)
 target_link_options(tandem_cuda PRIVATE -Wl,--allow-shlib-undefined -Wl,--no-as-needed)

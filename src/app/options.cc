@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "app/lora_options.h"
+#include "app/ranks.h"
 #include "app/run_folder.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -185,8 +186,11 @@ Config supported(Config config) {
   refuse(gpu && needs_critic(config),
          "algorithm.adv_estimator=gae: the critic runs on the CPU only so far; set trainer.device=cpu, or another "
          "estimator");
-  refuse(gpu && config.trainer.n_gpus_per_node > 1,
-         "trainer.n_gpus_per_node: several ranks run on the CPU only so far; set trainer.n_gpus_per_node=1, or "
+  refuse(gpu && config.trainer.n_gpus_per_node > 1 && config.actor_rollout_ref.actor.strategy == "megatron",
+         "actor_rollout_ref.actor.strategy=megatron: tensor parallelism and pipelines run on the CPU only so far; use "
+         "fsdp, or trainer.device=cpu");
+  refuse(gpu && config.trainer.n_gpus_per_node > kernels::num_gpus(),
+         "trainer.n_gpus_per_node: more than the GPUs that this machine shows; set it to their number, or "
          "trainer.device=cpu for as many processes");
   refuse(gpu && config.algorithm.adv_estimator == "optimal_token_baseline",
          "algorithm.adv_estimator=optimal_token_baseline runs on the CPU only so far; set trainer.device=cpu");
@@ -226,6 +230,7 @@ EngineOptions engine_options(const Config& config, const SpecialIds& special, in
   options.prefix_caching = rollout.enable_prefix_caching;
   options.kv_cache_bytes = rollout.kv_cache_memory_mb << 20;
   options.device = kernels::choose_device(config.trainer.device);
+  options.state_parts = num_ranks(config) > 1 ? run_layout(config).dp_shard : 0;
   options.gpu_memory_utilization = rollout.gpu_memory_utilization;
   options.frozen_parameters = frozen_parameters(config, options.model_path);
   options.sampling = options.validation_sampling = sampling_base(config, special);

@@ -1,24 +1,23 @@
 #include "app/ranks.h"
 
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstring>
+#include <cstdlib>
 #include <exception>
-#include <string_view>
+#include <sstream>
 #include <thread>
 
 #include "app/chat.h"
 #include "app/options.h"
 #include "base/error.h"
 #include "base/log.h"
-
-extern char** environ;
+#include "control/pulse.h"
+#include "kernels/device_ops.h"
+#include "parallel/communicator_nccl.h"
 
 namespace tandem {
 namespace {
@@ -29,34 +28,37 @@ constexpr auto kGoodbye = 5s;  // for a rank to end by itself
 // Between two verbs the leader may score, validate or save for hours; a leader that is gone is noticed at once.
 constexpr Timeout kOrderTimeout = std::chrono::hours(24 * 30);
 
-Timeout exchange_timeout(const Config& config) { return std::chrono::seconds(config.actor_rollout_ref.nccl_timeout); }
-
-std::shared_ptr<Team> make_team(const Rendezvous& place, const Config& config, int rank) {
-  const int size = num_ranks(config);
-  auto orders = place.communicator(rank, size, "orders", kOrderTimeout);
-  auto work = place.communicator(rank, size, "work", exchange_timeout(config));
-  return std::make_shared<Team>(std::move(orders), std::move(work), run_layout(config));
+std::unique_ptr<Communicator> with_gpus(std::unique_ptr<Communicator> host, Timeout timeout) {
+  const auto make = reinterpret_cast<MakeDeviceCommunicator>(kernels::device_function(kMakeDeviceCommunicator));
+  return std::unique_ptr<Communicator>(make(host.release(), timeout.count()));
 }
 
-pid_t start_rank(int rank, uint16_t port, const std::vector<std::string>& words) {
-  std::vector<std::string> all{"tandem", "train", "--rank", std::to_string(rank), "--port", std::to_string(port)};
-  all.insert(all.end(), words.begin(), words.end());
-  std::vector<char*> arguments;
-  for (std::string& word : all) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  // What the configuration has to say the first rank says.
-  std::string quiet = "TANDEM_LOG=error";
-  std::vector<char*> environment{quiet.data()};
-  for (char** entry = environ; *entry != nullptr; ++entry)
-    if (!std::string_view(*entry).starts_with("TANDEM_LOG=")) environment.push_back(*entry);
-  environment.push_back(nullptr);
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environment.data());
-  if (error != 0) throw IoError(std::string("cannot start another process: ") + std::strerror(error));
-  return pid;
+std::shared_ptr<Team> make_team(const Rendezvous& place, const RankPlan& plan, int rank,
+                                std::function<void(std::string_view)> on_order = {}) {
+  auto orders = place.communicator(rank, plan.size(), "orders", kOrderTimeout);
+  auto work = place.communicator(rank, plan.size(), "work", plan.timeout);
+  if (plan.gpus) work = with_gpus(std::move(work), plan.timeout);
+  return std::make_shared<Team>(std::move(orders), std::move(work), plan.layout, std::move(on_order));
 }
 
-bool ended(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) != 0; }
+// The name of the GPU that is `rank`'s among those that this process may use.
+std::string gpu_of(int rank) {
+  const char* shown = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (shown == nullptr) return std::to_string(rank);
+  std::istringstream names(shown);
+  std::string name;
+  for (int i = 0; i <= rank; ++i) std::getline(names, name, ',');
+  return name;
+}
+
+WorkerSpec worker_of(int rank, uint16_t port, const RankPlan& plan, const std::vector<std::string>& words) {
+  WorkerSpec spec{.role = "actor", .device = plan.gpus ? "cuda:" + gpu_of(rank) : "cpu", .rank = rank};
+  spec.arguments = {"tandem", words.at(0), "--rank", std::to_string(rank), "--port", std::to_string(port)};
+  spec.arguments.insert(spec.arguments.end(), words.begin() + 1, words.end());
+  spec.environment = {"TANDEM_LOG=error"};  // what the configuration has to say the first rank says
+  if (plan.gpus) spec.environment.push_back("CUDA_VISIBLE_DEVICES=" + gpu_of(rank));
+  return spec;
+}
 
 }  // namespace
 
@@ -71,55 +73,82 @@ Layout run_layout(const Config& config) {
   return {.dp_replicate = data / shard, .dp_shard = shard, .tp = tp};
 }
 
-RankProcesses::RankProcesses(const Config& config, const std::vector<std::string>& words)
-    : config_(config), place_(Rendezvous::serve("127.0.0.1", 0, exchange_timeout(config))) {
-  for (int rank = 1; rank < num_ranks(config); ++rank) children_.push_back(start_rank(rank, place_.port(), words));
+RankPlan rank_plan(const Config& config) {
+  return {run_layout(config), std::chrono::seconds(config.actor_rollout_ref.nccl_timeout),
+          !kernels::choose_device(config.trainer.device).is_cpu()};
 }
 
-RankProcesses::~RankProcesses() {
-  const auto patience = std::uncaught_exceptions() > 0 ? 0s : kGoodbye;  // after a failure none will end by itself
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  for (const pid_t child : children_) {
-    bool gone = ended(child);
-    while (!gone && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(20ms);
-      gone = ended(child);
-    }
-    if (gone) continue;
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-  }
+namespace {
+
+std::string ray_address(const RayConfig& ray) {
+  if (ray.autostart) return {};
+  if (ray.address) return *ray.address;
+  const char* given = std::getenv("RAY_ADDRESS");
+  if (given == nullptr || *given == 0)
+    throw ConfigError(
+        "trainer.runtime=ray needs to know which Ray: set trainer.ray.address=HOST:PORT, or "
+        "trainer.ray.autostart=true");
+  return given;
 }
 
-void RankProcesses::wait_for_arrivals() {
-  const auto deadline = std::chrono::steady_clock::now() + exchange_timeout(config_);
-  while (!place_.all_arrived(num_ranks(config_))) {
-    for (size_t i = 0; i < children_.size(); ++i)
-      if (ended(children_[i]))
-        throw CommunicationError(fmt::format("rank {} ended before the run began; its own error says why", i + 1));
+}  // namespace
+
+std::unique_ptr<Runtime> make_runtime(const Config& config) {
+  if (num_ranks(config) == 1) return std::make_unique<InProcess>();
+  const auto timeout = std::chrono::duration<double>(config.trainer.fault.heartbeat_timeout);
+  const LocalOptions watch{.heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)};
+  const RayConfig& ray = config.trainer.ray;
+  if (config.trainer.runtime == "ray")
+    return ray_actors({.watch = watch, .address = ray_address(ray), .cpus = ray.cpus_per_rank});
+  return local_processes(watch);
+}
+
+RankGroup::RankGroup(const RankPlan& plan, const std::vector<std::string>& words, Runtime& runtime)
+    : plan_(plan), runtime_(runtime), place_(Rendezvous::serve("127.0.0.1", 0, plan.timeout)) {
+  std::vector<WorkerSpec> workers;
+  for (int rank = 1; rank < plan.size(); ++rank) workers.push_back(worker_of(rank, place_.port(), plan, words));
+  runtime_.start(workers);
+}
+
+RankGroup::~RankGroup() {
+  runtime_.end(std::uncaught_exceptions() > 0 ? 0s : kGoodbye);  // after a failure none will end by itself
+}
+
+void RankGroup::wait_for_arrivals() {
+  const auto deadline = std::chrono::steady_clock::now() + plan_.timeout;
+  while (!place_.all_arrived(plan_.size())) {
+    runtime_.throw_if_lost();
     if (std::chrono::steady_clock::now() > deadline)
       throw CommunicationError(fmt::format(
           "not all {} ranks came within actor_rollout_ref.nccl_timeout={} s; raise it where the machine is slow",
-          num_ranks(config_), config_.actor_rollout_ref.nccl_timeout));
+          plan_.size(), std::chrono::duration_cast<std::chrono::seconds>(plan_.timeout).count()));
     std::this_thread::sleep_for(10ms);
   }
 }
 
-std::shared_ptr<Team> RankProcesses::team(int64_t optimizer_steps) {
+std::shared_ptr<Team> RankGroup::team(int64_t optimizer_steps) {
   wait_for_arrivals();
-  auto team = make_team(place_, config_, 0);
+  auto team = make_team(place_, plan_, 0);
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
   return team;
 }
 
 namespace {
 
-void follow(const Config& config, const RankAddress& address) {
-  const Rendezvous place = Rendezvous::join("127.0.0.1", address.port, exchange_timeout(config));
+void join_and_work(const RankPlan& plan, const RankAddress& address, const RankWork& work) {
+  const auto pulse = Pulse::from_environment();
+  const auto tell = [&pulse](std::string_view what) {
+    if (pulse) pulse->doing(what);
+  };
+  const Rendezvous place = Rendezvous::join("127.0.0.1", address.port, plan.timeout);
   place.arrive(address.rank);
-  const auto team = make_team(place, config, address.rank);
+  const auto team = make_team(place, plan, address.rank, tell);
   int64_t optimizer_steps = 0;
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
+  work(team, optimizer_steps);
+}
+
+void follow(const Config& config, std::shared_ptr<Team> team, int64_t optimizer_steps) {
   const Chat chat(resolve_model(config.actor_rollout_ref.model.path));
   EngineOptions options = engine_options(config, chat.special(), optimizer_steps);
   // The first rank writes down what was not finite, and decides alike.
@@ -127,24 +156,30 @@ void follow(const Config& config, const RankAddress& address) {
     return skip;
   };
   Engine engine(std::move(options), &chat.tokenizer(), std::make_shared<TrajectoryStore>());
-  engine.join_team(team);
+  engine.join_team(std::move(team));
   engine.follow();
 }
 
 }  // namespace
 
-int follow_run(const Config& config, const RankAddress& address) {
+int follow_ranks(const RankPlan& plan, const RankAddress& address, const RankWork& work) {
   // The first rank decides how a run ends; without it there is none.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   try {
-    follow(config, address);
+    join_and_work(plan, address, work);
   } catch (const std::exception& error) {
     log_error(fmt::format("rank {}: {}", address.rank, error.what()));
     return 2;
   }
   return 0;
+}
+
+int follow_run(const Config& config, const RankAddress& address) {
+  return follow_ranks(rank_plan(config), address, [&](std::shared_ptr<Team> team, int64_t optimizer_steps) {
+    follow(config, std::move(team), optimizer_steps);
+  });
 }
 
 }  // namespace tandem

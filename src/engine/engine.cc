@@ -34,12 +34,21 @@ void check_gpu_adapters(const DecoderWeights& weights) {
                       ": the GPU's products take multiples of 8; use one, or trainer.device=cpu");
 }
 
+std::optional<Spread> spread_of(const DecoderWeights& weights, int parts) {
+  if (parts == 0) return std::nullopt;
+  DecoderWeights outside = weights;
+  outside.layers.clear();
+  const ParameterCounts all = count_parameters(weights), apart = count_parameters(outside);
+  return Spread{parts, apart.trained, (all.trained - apart.trained) / static_cast<int64_t>(weights.layers.size())};
+}
+
 // What the requests can use at most: every prompt once, every response in full.
-int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples, const SamplingParams& sampling) {
+int64_t useful_blocks(const std::vector<DrawTask>& tasks, const SamplingParams& sampling) {
   int64_t blocks = 0;
-  for (const PromptPtr& prompt : prompts) {
-    const auto length = static_cast<int64_t>(prompt->token_ids.size());
-    blocks += length / kernels::kKvBlock + 1 + num_samples * (sampling.max_tokens / kernels::kKvBlock + 2);
+  for (const DrawTask& task : tasks) {
+    const auto length = static_cast<int64_t>(task.prompt->token_ids.size());
+    const auto samples = static_cast<int64_t>(task.samples.size());
+    blocks += length / kernels::kKvBlock + 1 + samples * (sampling.max_tokens / kernels::kKvBlock + 2);
   }
   return blocks;
 }
@@ -67,20 +76,40 @@ DecoderWeights placed_weights(DecoderWeights weights, at::Device device, bool tr
   return weights;
 }
 
+namespace {
+
+// Straight to where they compute. Where bf16 holds all the values, it cannot be known what they were rounded from:
+// their masters are spread over what rounds to them.
+DecoderWeights read_weights(const WeightFolder& files, const ModelConfig& config, at::Device device, bool training) {
+  const bool rounds = !device.is_cpu() && training && !std::ranges::all_of(files.names(), [&](const std::string& name) {
+    return files.get(name).dtype == DType::kBF16;
+  });
+  const auto dtype = device.is_cpu() || rounds ? at::kFloat : at::kBFloat16;
+  DecoderWeights weights = empty_weights(config, at::device(device).dtype(dtype));
+  load_weights(files, config, weights);
+  weights = placed_weights(std::move(weights), device, training);
+  if (weights.masters && !rounds) {
+    uint64_t key = 0;
+    for (NamedTensor& parameter : parameters(*weights.masters)) kernels::spread_rounded(parameter.tensor, key++);
+  }
+  return weights;
+}
+
+}  // namespace
+
 std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64_t max_model_len, at::Device device,
                                       bool training, const LoraOptions& lora) {
   ModelConfig config = load_model_config(folder);
   check_model(config, folder, max_model_len, device);
   const WeightFolder files(folder);
   check_tensors(config, files);  // before memory is asked for
-  DecoderWeights weights = empty_weights(config);
-  load_weights(files, config, weights);
+  DecoderWeights weights = read_weights(files, config, device, training && !lora.enabled());
   if (lora.enabled()) {
     attach_adapters(weights, make_adapters(config, lora));
     if (!device.is_cpu()) check_gpu_adapters(weights);
+    weights = placed_weights(std::move(weights), device, training);
   }
-  return std::make_unique<Decoder>(std::move(config), placed_weights(std::move(weights), device, training),
-                                   max_model_len);
+  return std::make_unique<Decoder>(std::move(config), std::move(weights), max_model_len);
 }
 
 Engine::Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)
@@ -96,7 +125,8 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
     const ParameterCounts counts = count_parameters(decoder_->weights());
     const MemoryPlan plan =
         plan_memory(counts.trained, kernels::device_memory(decoder_->weights().embed_VE).total,
-                    options_.gpu_memory_utilization, kWorkspaceBytes, counts.frozen + options_.frozen_parameters);
+                    options_.gpu_memory_utilization, kWorkspaceBytes, counts.frozen + options_.frozen_parameters,
+                    kUtilizationKey, spread_of(decoder_->weights(), options_.state_parts));
     options_.kv_cache_bytes = plan.kv_cache_bytes;
     options_.trainer.activation_bytes = plan.activation_bytes;
   }
@@ -105,15 +135,13 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
 }
 
 RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
-  if (leads()) team_->tell(Order::kGenerate, encode_prompts(prompts));
-  return store(prompts, draw(prompts, options_.sampling, options_.num_samples, &options_.drawn), options_.num_samples);
+  return rollout(Order::kGenerate, prompts, options_.sampling, options_.num_samples, &options_.drawn);
 }
 
 RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) {
   const GeneratorStats kept = generation_;  // a step's count leaves validation out
-  if (leads()) team_->tell(Order::kGenerateValidation, encode_prompts(prompts));
-  const int64_t samples = options_.num_validation_samples;
-  RolloutBatch batch = store(prompts, draw(prompts, options_.validation_sampling, samples), samples);
+  RolloutBatch batch = rollout(Order::kGenerateValidation, prompts, options_.validation_sampling,
+                               options_.num_validation_samples, nullptr);
   generation_ = kept;
   return batch;
 }
@@ -125,13 +153,44 @@ SamplingParams Engine::greedy_sampling() const {
 }
 
 RolloutBatch Engine::generate_greedy(const std::vector<PromptPtr>& prompts) {
-  if (leads()) team_->tell(Order::kGenerateGreedy, encode_prompts(prompts));
-  return store(prompts, draw(prompts, greedy_sampling(), 1, &options_.drawn, true), 1);
+  return rollout(Order::kGenerateGreedy, prompts, greedy_sampling(), 1, &options_.drawn);
 }
 
-std::vector<TrajectoryPtr> Engine::draw_here(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                                             int64_t num_samples, const DrawnSamples* drawn, bool greedy) {
-  if (prompts.empty()) return {};
+void Engine::tell_finished(const TrajectoryPtr& trajectory) const {
+  if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
+  if (options_.on_finished) options_.on_finished(trajectory);
+}
+
+RolloutBatch Engine::rollout(Order order, const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
+                             int64_t num_samples, const DrawnSamples* drawn) {
+  const bool greedy = order == Order::kGenerateGreedy;
+  std::vector<TrajectoryPtr> all;
+  std::vector<DrawTask> missing;
+  for (const PromptPtr& prompt : prompts) {
+    DrawTask task{prompt, {}};
+    for (uint32_t i = 0; i < static_cast<uint32_t>(num_samples); ++i) {
+      TrajectoryPtr known;
+      if (drawn != nullptr && drawn->recall) known = drawn->recall(greedy, prompt, i, policy_version_);
+      if (known) {
+        tell_finished(known);
+        all.push_back(std::move(known));
+      } else {
+        task.samples.push_back(i);
+      }
+    }
+    if (!task.samples.empty()) missing.push_back(std::move(task));
+  }
+  RecordDrawn record;
+  if (drawn != nullptr && drawn->record)
+    record = [&](const TrajectoryPtr& trajectory) { drawn->record(greedy, trajectory); };
+  if (leads()) team_->tell(order, encode_tasks(missing));
+  for (TrajectoryPtr& trajectory : draw(missing, sampling, record)) all.push_back(std::move(trajectory));
+  return store(prompts, std::move(all), num_samples);
+}
+
+std::vector<TrajectoryPtr> Engine::draw_here(const std::vector<DrawTask>& tasks, const SamplingParams& sampling,
+                                             const RecordDrawn& record) {
+  if (tasks.empty()) return {};
   GeneratorOptions options;
   options.scheduler = options_.scheduler;
   options.prefix_caching = options_.prefix_caching;
@@ -140,38 +199,20 @@ std::vector<TrajectoryPtr> Engine::draw_here(const std::vector<PromptPtr>& promp
   options.num_drawable = decoder_->config().vocab_size;
   if (tokenizer_ != nullptr) options.num_drawable = std::min<int64_t>(options.num_drawable, tokenizer_->vocab_size());
   options.num_blocks = plan_kv_blocks(decoder_->config(), options_.kv_cache_bytes, options_.max_model_len,
-                                      useful_blocks(prompts, num_samples, sampling), decoder_->value_bytes());
-  std::vector<TrajectoryPtr> finished;
-  const auto keep = [&](TrajectoryPtr trajectory) {
-    if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
-    if (options_.on_finished) options_.on_finished(trajectory);
-    finished.push_back(std::move(trajectory));
-  };
+                                      useful_blocks(tasks, sampling), decoder_->value_bytes());
+  std::vector<TrajectoryPtr> drawn;
   Generator generator(*decoder_, options, tokenizer_, [&](TrajectoryPtr trajectory, const std::string&) {
-    if (drawn != nullptr && drawn->record) drawn->record(greedy, trajectory);
-    keep(std::move(trajectory));
+    if (record) record(trajectory);
+    tell_finished(trajectory);
+    drawn.push_back(std::move(trajectory));
   });
-  for (const PromptPtr& prompt : prompts) {
-    std::vector<uint32_t> missing;
-    for (uint32_t i = 0; i < static_cast<uint32_t>(num_samples); ++i) {
-      TrajectoryPtr known;
-      // Ranks that share every product must draw the same, so they draw what is known once more.
-      if (drawn != nullptr && drawn->recall && !split_) known = drawn->recall(greedy, prompt, i, policy_version_);
-      if (known) {
-        keep(std::move(known));
-      } else {
-        missing.push_back(i);
-      }
-    }
-    if (missing.empty()) continue;
-    const auto count = static_cast<uint32_t>(missing.size());
-    generator.add(std::make_shared<GenerationRequest>(
-        GenerationRequest{prompt, sampling, count, policy_version_, {}, std::move(missing)}));
-  }
+  for (const DrawTask& task : tasks)
+    generator.add(std::make_shared<GenerationRequest>(GenerationRequest{
+        task.prompt, sampling, static_cast<uint32_t>(task.samples.size()), policy_version_, {}, task.samples}));
   while (generator.step())
     if (options_.between_passes) options_.between_passes();
   generation_ += generator.stats();
-  return finished;
+  return drawn;
 }
 
 RolloutBatch Engine::store(const std::vector<PromptPtr>& prompts, std::vector<TrajectoryPtr> drawn,

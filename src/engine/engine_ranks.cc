@@ -14,10 +14,10 @@ namespace tandem {
 namespace {
 
 // A rank's prompts: in turn, so that long and short ones spread.
-std::vector<PromptPtr> share_of(const std::vector<PromptPtr>& prompts, const Communicator& ranks) {
-  std::vector<PromptPtr> mine;
-  for (size_t i = static_cast<size_t>(ranks.rank()); i < prompts.size(); i += static_cast<size_t>(ranks.size()))
-    mine.push_back(prompts[i]);
+std::vector<DrawTask> share_of(const std::vector<DrawTask>& tasks, const Communicator& ranks) {
+  std::vector<DrawTask> mine;
+  for (size_t i = static_cast<size_t>(ranks.rank()); i < tasks.size(); i += static_cast<size_t>(ranks.size()))
+    mine.push_back(tasks[i]);
   return mine;
 }
 
@@ -39,6 +39,9 @@ void Engine::join_team(std::shared_ptr<Team> team) {
         std::make_unique<Decoder>(split_->local_config(), split_->part_of(decoder_->weights()), options_.max_model_len);
     decoder_->split_by(split_.get());
   }
+  // Ranks cut their samples as all of them do, so what each has room for is what the one with least has.
+  const auto least = [&](int64_t& bytes) { bytes = std::ranges::min(all_gather_values(world, "memory", bytes)); };
+  if (decoder_->on_device()) least(options_.kv_cache_bytes), least(options_.trainer.activation_bytes);
   // A pipeline's ranks draw as data-parallel ones do.
   drawing_ranks_ = along({Axis::kPp, Axis::kDpReplicate, Axis::kDpShard});
   if (layout.pp > 1) {
@@ -55,7 +58,7 @@ void Engine::enter_rollout() {
 }
 
 Engine::~Engine() {
-  if (!leads() || std::uncaught_exceptions() > 0) return;
+  if (!leads() || team_->abandoned() || std::uncaught_exceptions() > 0) return;
   try {
     team_->tell(Order::kStop, {});
   } catch (const std::exception&) {  // a rank is gone; the run has said so
@@ -72,13 +75,13 @@ void Engine::follow() {
     const auto [order, payload] = team_->next();
     switch (order) {
       case Order::kGenerate:
-        draw(decode_prompts(payload), options_.sampling, options_.num_samples);
+        draw(decode_tasks(payload), options_.sampling);
         break;
       case Order::kGenerateValidation:
-        draw(decode_prompts(payload), options_.validation_sampling, options_.num_validation_samples);
+        draw(decode_tasks(payload), options_.validation_sampling);
         break;
       case Order::kGenerateGreedy:
-        draw(decode_prompts(payload), greedy_sampling(), 1);
+        draw(decode_tasks(payload), greedy_sampling());
         break;
       case Order::kUpdate:
         train(decode_samples(payload));
@@ -98,23 +101,24 @@ void Engine::follow() {
   }
 }
 
-std::vector<TrajectoryPtr> Engine::draw(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                                        int64_t num_samples, const DrawnSamples* drawn, bool greedy) {
-  if (!team_) return draw_here(prompts, sampling, num_samples, drawn, greedy);
+std::vector<TrajectoryPtr> Engine::draw(const std::vector<DrawTask>& tasks, const SamplingParams& sampling,
+                                        const RecordDrawn& record) {
+  if (!team_) return draw_here(tasks, sampling, record);
   enter_rollout();
-  std::vector<TrajectoryPtr> mine = draw_here(share_of(prompts, *drawing_ranks_), sampling, num_samples, drawn, greedy);
+  std::vector<TrajectoryPtr> mine = draw_here(share_of(tasks, *drawing_ranks_), sampling, record);
   // The ranks of a tensor-parallel group draw the same: one of them tells.
   const Communicator& world = team_->work();
   const bool tells = !team_->leads() && at(coordinates(team_->layout(), world.rank()), Axis::kTp) == 0;
   const auto parts =
       gather_text(team_->work(), "gather of responses", tells ? encode_trajectories(mine) : std::string(), 0);
   if (!team_->leads()) return {};
+  std::vector<PromptPtr> prompts;
+  for (const DrawTask& task : tasks) prompts.push_back(task.prompt);
   for (const std::string& part : parts) {
     if (part.empty()) continue;
     for (TrajectoryPtr& trajectory : decode_trajectories(part, prompts)) {
-      if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
-      if (drawn != nullptr && drawn->record) drawn->record(greedy, trajectory);
-      if (options_.on_finished) options_.on_finished(trajectory);
+      if (record) record(trajectory);
+      tell_finished(trajectory);
       mine.push_back(std::move(trajectory));
     }
   }
@@ -140,18 +144,23 @@ std::unique_ptr<Optimizer> Engine::new_optimizer() const {
 }
 
 Engine::WholeState Engine::gather_state() {
+  const bool keep = !sharded_ || split_ || team_->leads();  // the others only give their parts
   const auto whole = [&](DecoderWeights part) {
     if (pipeline_) return pipeline_->gathered(part);
-    if (sharded_) part = sharded_->gathered(part);
+    if (sharded_) part = sharded_->gathered(part, keep);
     return split_ ? split_->gathered(part) : part;
   };
   enter_rollout();
+  const std::shared_ptr<DecoderWeights> masters = sharded_ ? sharded_->shards().masters : nullptr;
+  DecoderWeights weights = masters  ? whole(*masters)
+                           : split_ ? split_->gathered(decoder_->weights())
+                                    : decoder_->weights();
   WholeState state;
-  state.decoder = split_ ? std::make_unique<Decoder>(split_->whole_config(), split_->gathered(decoder_->weights()), 1)
-                         : std::make_unique<Decoder>(decoder_->config(), decoder_->weights(), 1);
+  if (keep) state.decoder = std::make_unique<Decoder>(whole_config(), std::move(weights), 1);
   if (!optimizer_) return state;
-  state.optimizer = std::make_unique<Optimizer>(whole(optimizer_->first_moment()), whole(optimizer_->second_moment()),
-                                                options_.optimizer);
+  DecoderWeights first = whole(optimizer_->first_moment()), second = whole(optimizer_->second_moment());
+  if (!keep) return state;
+  state.optimizer = std::make_unique<Optimizer>(std::move(first), std::move(second), options_.optimizer);
   state.optimizer->set_num_steps(optimizer_->num_steps());
   return state;
 }
@@ -205,17 +214,15 @@ void Engine::restore_state(const ModelStateCopy* copy) {
 
 // This rank's parts of a whole state; null: not to be taken.
 void Engine::take_whole(const Decoder* whole, Optimizer* optimizer) {
-  if (whole != nullptr && whole != decoder_.get()) {
-    const DecoderWeights mine = split_ ? split_->part_of(whole->weights()) : whole->weights();
-    const auto from = parameters(mine), to = parameters(decoder_->weights());
-    for (size_t p = 0; p < to.size(); ++p) std::ranges::copy(values(from[p].tensor), values(to[p].tensor).begin());
-  }
-  if (sharded_) sharded_->take_weights_from_decoder();
+  if (whole != nullptr && whole != decoder_.get())
+    set_weights(*decoder_, split_ ? split_->part_of(whole->weights()) : whole->weights());
+  if (sharded_ && whole != nullptr) sharded_->take_weights_from_decoder();
   if (optimizer == nullptr) return;
   const auto part = [&](DecoderWeights all) {
     if (pipeline_) return pipeline_->part_of(all);
     if (split_) all = split_->part_of(all);
-    return sharded_ ? sharded_->parts_of(all) : all;
+    if (sharded_) all = sharded_->parts_of(all);
+    return converted(all, at::device(decoder_->device()).dtype(at::kFloat));
   };
   optimizer_ = std::make_unique<Optimizer>(part(optimizer->first_moment()), part(optimizer->second_moment()),
                                            options_.optimizer);

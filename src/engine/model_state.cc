@@ -80,13 +80,7 @@ void restore_weights(const fs::path& folder, Decoder& decoder) {
   if (!decoder.on_device()) return load_weights(files, decoder.config(), decoder.weights());
   DecoderWeights host = empty_weights(decoder.config());
   load_weights(files, decoder.config(), host);
-  decoder.weights().masters =
-      std::make_shared<DecoderWeights>(converted(host, at::device(decoder.device()).dtype(at::kFloat)));
-  const auto from = parameters(*decoder.weights().masters), to = parameters(decoder.weights());
-  for (size_t i = 0; i < to.size(); ++i) {
-    at::Tensor weight = to[i].tensor;
-    weight.copy_(from[i].tensor);
-  }
+  set_weights(decoder, host);
 }
 
 void restore_adapters(const fs::path& folder, Decoder& decoder) {
@@ -128,6 +122,18 @@ DecoderWeights merged(const ModelConfig& config, const DecoderWeights& adapters,
 }
 
 }  // namespace
+
+void set_weights(Decoder& decoder, const DecoderWeights& exact) {
+  DecoderWeights& weights = decoder.weights();
+  if (decoder.on_device())
+    weights.masters =
+        std::make_shared<DecoderWeights>(converted(exact, at::device(decoder.device()).dtype(at::kFloat)));
+  const auto from = parameters(decoder.on_device() ? *weights.masters : exact), to = parameters(weights);
+  for (size_t i = 0; i < to.size(); ++i) {
+    at::Tensor weight = to[i].tensor;
+    weight.copy_(from[i].tensor);
+  }
+}
 
 uint64_t state_copy_bytes(const Decoder& decoder) {
   return 3 * sizeof(float) * static_cast<uint64_t>(count_parameters(decoder.weights()).trained);

@@ -43,6 +43,9 @@ void save_model_state(const std::filesystem::path& folder, const std::filesystem
                       const Decoder& decoder, Optimizer* optimizer, uint64_t version,
                       const CheckpointContents& contents);
 
+// The decoder's weights become these, fp32 on the CPU, in place; and so do the masters of a GPU's.
+void set_weights(Decoder& decoder, const DecoderWeights& exact);
+
 // Restores what `contents` says, bit for bit; makes the optimizer where one was saved. Returns the saved version, or
 // nothing without `extra`. IoError for files of another model.
 std::optional<uint64_t> load_model_state(const std::filesystem::path& folder, Decoder& decoder,

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -24,6 +25,21 @@ std::string library_path() {
       "(trainer.device=cpu, or --device cpu)");
 }
 
+void* library() {
+  static void* const handle = [] {
+    const std::string path = library_path();
+    // Memory that changes hands between rollout and update, as pages mapped one after another: none of it is lost to
+    // segments of the wrong size. libtorch reads it when it is loaded.
+    if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr) setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", 0);
+    void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (opened == nullptr) throw ConfigError("the GPU library does not load: " + std::string(dlerror()));
+    return opened;
+  }();
+  return handle;
+}
+
+}  // namespace
+
 // By the driver's own count, before anything of CUDA's runtime is loaded.
 int num_gpus() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -34,19 +50,14 @@ int num_gpus() {
   return init != nullptr && count != nullptr && init(0) == 0 && count(&gpus) == 0 ? gpus : 0;
 }
 
-const DeviceOps* open_library() {
-  const std::string path = library_path();
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) throw ConfigError("the GPU library does not load: " + std::string(dlerror()));
-  const auto table = reinterpret_cast<const DeviceOps* (*)()>(dlsym(library, "tandem_device_ops"));
-  check(table != nullptr, "libtandem_cuda.so has no tandem_device_ops");
-  return table();
+void* device_function(const char* name) {
+  void* function = dlsym(library(), name);
+  check(function != nullptr, "libtandem_cuda.so is of another version than the program");
+  return function;
 }
 
-}  // namespace
-
 const DeviceOps& device_ops() {
-  static const DeviceOps* const ops = open_library();
+  static const DeviceOps* const ops = reinterpret_cast<const DeviceOps* (*)()>(device_function("tandem_device_ops"))();
   return *ops;
 }
 

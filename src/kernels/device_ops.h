@@ -4,13 +4,17 @@
 
 #include <string_view>
 
-#include "kernels/kernels.h"
+#include "kernels/side_work.h"
 
 namespace tandem::kernels {
 
 struct DeviceOps {
   decltype(&kernels::synchronize) synchronize;
   decltype(&kernels::device_memory) device_memory;
+  decltype(&kernels::upload) upload;
+  decltype(&kernels::reset_peak_memory) reset_peak_memory;
+  decltype(&kernels::mark) mark;
+  decltype(&kernels::run_beside) run_beside;
   decltype(&kernels::place) place;
   decltype(&kernels::embedding) embedding;
   decltype(&kernels::embedding_backward) embedding_backward;
@@ -35,7 +39,9 @@ struct DeviceOps {
   decltype(&kernels::draw) draw;
   decltype(&kernels::record_decode) record_decode;
   decltype(&kernels::adamw) adamw;
-  decltype(&kernels::sum_of_squares) sum_of_squares;
+  decltype(&kernels::spread_rounded) spread_rounded;
+  std::vector<std::vector<double>> (*block_squares)(std::span<const at::Tensor> all);
+  decltype(&kernels::accumulate) accumulate;
 };
 
 inline bool on_device(const at::Tensor& tensor) { return !tensor.is_cpu(); }
@@ -43,6 +49,10 @@ inline bool on_device(const at::Tensor& tensor) { return !tensor.is_cpu(); }
 // Opens libtandem_cuda.so beside the program or in ../lib/tandem. ConfigError when it or the driver is missing, with
 // what to do. Must come before the first tensor on the device.
 const DeviceOps& device_ops();
+// A function that the library has under this name besides.
+void* device_function(const char* name);
+// GPUs that the driver shows to this process.
+int num_gpus();
 
 // cpu, cuda, or auto: a GPU where the driver and the library are there. Opens the library for a GPU.
 at::Device choose_device(std::string_view name);

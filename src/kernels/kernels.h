@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,6 +36,14 @@ struct DeviceMemory {
   int64_t allocated = 0, reserved = 0, peak_allocated = 0, peak_reserved = 0, total = 0;
 };
 DeviceMemory device_memory(const at::Tensor& like);  // zeros on the CPU
+
+// Bytes of the host, which may lie in a mapped file, to tensors of a device, by several threads through pinned memory.
+// All are there when it returns.
+struct HostCopy {
+  std::span<const std::byte> from;
+  at::Tensor to;  // contiguous, of as many bytes
+};
+void upload(std::span<const HostCopy> copies);
 
 struct HeadShape {
   int64_t num_heads, num_kv_heads, head_dim;
@@ -197,6 +206,10 @@ struct AdamWTensors {
   at::Tensor compute_weight;  // gets the updated weight in its own dtype; undefined: none
 };
 void adamw(const AdamW& settings, std::span<const AdamWTensors> all);
+// Moves each fp32 value that bf16 holds exactly to a place drawn evenly from all that round to it; it is a function of
+// (key, index). Zeros and other values stay. Masters that start on bf16's grid would pass none of their first updates
+// on to the weights that compute: all of them would have half a step to go. Spread, as many cross it as should.
+void spread_rounded(at::Tensor& values, uint64_t key);
 // Σ x², over fixed blocks in fp64.
 double sum_of_squares(std::span<const at::Tensor> all);
 // The sums of a tensor's blocks of kSquareBlock values, which sum_of_squares adds up in order; on the CPU.

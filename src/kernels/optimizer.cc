@@ -44,7 +44,9 @@ void adamw(const AdamW& settings, std::span<const AdamWTensors> all) {
   for (const AdamWTensors& tensors : all) update(settings, tensors);
 }
 
-std::vector<double> block_squares(const at::Tensor& x) {
+namespace {
+
+std::vector<double> squares_of(const at::Tensor& x) {
   const float* p = f32(x);
   const int64_t size = x.numel(), blocks = (size + kSquareBlock - 1) / kSquareBlock;
   std::vector<double> partial(static_cast<size_t>(blocks));
@@ -59,12 +61,22 @@ std::vector<double> block_squares(const at::Tensor& x) {
   return partial;
 }
 
+}  // namespace
+
+std::vector<std::vector<double>> block_squares(std::span<const at::Tensor> all) {
+  if (!all.empty() && on_device(all[0])) return device_ops().block_squares(all);
+  std::vector<std::vector<double>> squares;
+  for (const at::Tensor& tensor : all) squares.push_back(squares_of(tensor));
+  return squares;
+}
+
+std::vector<double> block_squares(const at::Tensor& tensor) { return block_squares({&tensor, 1})[0]; }
+
 double sum_of_squares(std::span<const at::Tensor> all) {
-  if (!all.empty() && on_device(all[0])) return device_ops().sum_of_squares(all);
   double total = 0;
-  for (const at::Tensor& tensor : all) {
+  for (const std::vector<double>& squares : block_squares(all)) {
     double sum = 0;
-    for (const double square : block_squares(tensor)) sum += square;
+    for (const double square : squares) sum += square;
     total += sum;
   }
   return total;

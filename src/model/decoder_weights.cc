@@ -1,9 +1,12 @@
 #include "model/decoder_weights.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/fill.h>
 #include <ATen/ops/normal.h>
 #include <ATen/ops/zeros.h>
+
+#include <mutex>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -75,8 +78,8 @@ class HfNames {
 
 }  // namespace
 
-DecoderWeights empty_weights(const ModelConfig& config) {
-  return build(config, [](at::IntArrayRef shape) { return kernels::empty(shape); });
+DecoderWeights empty_weights(const ModelConfig& config, const at::TensorOptions& options) {
+  return build(config, [&](at::IntArrayRef shape) { return at::empty(shape, options); });
 }
 
 DecoderWeights zero_weights(const ModelConfig& config, at::Device device) {
@@ -149,6 +152,11 @@ ParameterCounts count_parameters(const DecoderWeights& weights) {
 }
 
 DecoderWeights random_weights(const ModelConfig& config, at::Device device) {
+  at::Generator random = at::globalContext().defaultGenerator(device);  // a GPU's starts anywhere
+  {
+    const std::lock_guard lock(random.mutex());
+    random.set_current_seed(1);
+  }
   DecoderWeights weights =
       build(config, [&](at::IntArrayRef shape) { return at::empty(shape, at::device(device).dtype(at::kBFloat16)); });
   for (auto& [name, tensor] : parameters(weights)) {

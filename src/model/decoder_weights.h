@@ -41,7 +41,7 @@ struct DecoderWeights {
   std::shared_ptr<DecoderWeights> masters;
 };
 
-DecoderWeights empty_weights(const ModelConfig& config);
+DecoderWeights empty_weights(const ModelConfig& config, const at::TensorOptions& options = at::kFloat);
 DecoderWeights zero_weights(const ModelConfig& config, at::Device device = at::kCPU);
 // fn of every tensor, in the order of parameters(), in the same places; a tied head stays tied. Without masters.
 DecoderWeights mapped(const DecoderWeights& weights, const std::function<at::Tensor(const at::Tensor&)>& fn);
@@ -81,7 +81,8 @@ std::span<float> values(const at::Tensor& parameter);  // its memory
 // Copies a tensor of a file (F32, F16 or BF16) into an fp32 one of the CPU, by many threads. IoError for other types.
 void read_values(const TensorView& view, const at::Tensor& out);
 
-// Reads every tensor (any float type) into `weights`, by many threads, and lets the file's pages go.
+// Reads every tensor (any float type) into `weights`, by many threads, and lets the file's pages go. On a GPU no copy on
+// the host is made.
 void load_weights(const WeightFolder& folder, const ModelConfig& config, DecoderWeights& weights);
 
 // model.safetensors (or shards) and config.json. F32 or BF16. `pace` may be null.

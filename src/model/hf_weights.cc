@@ -1,10 +1,13 @@
 // Between Hugging Face folders and DecoderWeights.
+#include <ATen/ops/empty.h>
+
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
 
 #include "base/error.h"
+#include "kernels/kernels.h"
 #include "kernels/parallel_for.h"
 #include "kernels/tensor_view.h"
 #include "model/decoder_weights.h"
@@ -41,6 +44,11 @@ void convert(const std::byte* in, float* out, int64_t count, Convert to_float) {
   });
 }
 
+IoError refused_type(const TensorView& view) {
+  return IoError("tensor " + view.name + " has type " + std::string(dtype_name(view.dtype)) +
+                 "; F32, F16 and BF16 can be loaded");
+}
+
 }  // namespace
 
 void read_values(const TensorView& view, const at::Tensor& tensor) {
@@ -55,13 +63,48 @@ void read_values(const TensorView& view, const at::Tensor& tensor) {
     case DType::kBF16:
       return convert<uint16_t>(in, out, count, bfloat_to_float);
     default:
-      throw IoError("tensor " + view.name + " has type " + std::string(dtype_name(view.dtype)) +
-                    "; F32, F16 and BF16 can be loaded");
+      throw refused_type(view);
   }
 }
 
+namespace {
+
+at::ScalarType scalar_type(const TensorView& view) {
+  switch (view.dtype) {
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kBF16:
+      return at::kBFloat16;
+    default:
+      throw refused_type(view);
+  }
+}
+
+// Values travel in the file's type; where another is wanted, the device converts them.
+void load_on_device(const WeightFolder& folder, const std::vector<NamedTensor>& parameters) {
+  std::vector<kernels::HostCopy> copies;
+  for (const auto& [name, tensor] : parameters) {
+    const TensorView view = folder.get(name);
+    if (tensor.scalar_type() == scalar_type(view)) {
+      copies.push_back({view.bytes, tensor});
+      continue;
+    }
+    const at::Tensor sent = at::empty(tensor.sizes(), tensor.options().dtype(scalar_type(view)));
+    kernels::upload(std::vector<kernels::HostCopy>{{view.bytes, sent}});
+    tensor.copy_(sent);
+    folder.release(name);
+  }
+  kernels::upload(copies);
+  folder.release();
+}
+
+}  // namespace
+
 void load_weights(const WeightFolder& folder, const ModelConfig& config, DecoderWeights& weights) {
   check_tensors(config, folder);
+  if (!weights.embed_VE.is_cpu()) return load_on_device(folder, hf_parameters(config, weights));
   for (auto& [name, tensor] : hf_parameters(config, weights)) {
     read_values(folder.get(name), tensor);
     folder.release(name);

@@ -9,13 +9,16 @@ namespace tandem {
 namespace {
 
 // Parts of a rank to itself, paired in their order.
-void copy_own(int rank, std::span<const SendPart> sends, std::span<const ReceivePart> receives) {
+void copy_own(const Communicator& group, std::span<const SendPart> sends, std::span<const ReceivePart> receives) {
+  const int rank = group.rank();
   size_t next = 0;
   for (const ReceivePart& to : receives) {
     if (to.peer != rank || to.bytes.empty()) continue;
     while (next < sends.size() && (sends[next].peer != rank || sends[next].bytes.empty())) ++next;
     check(next < sends.size() && sends[next].bytes.size() == to.bytes.size(), "a rank's parts to itself do not pair");
-    std::memmove(to.bytes.data(), sends[next++].bytes.data(), to.bytes.size());
+    const size_t size = to.bytes.size();
+    if (const std::byte* from = sends[next++].bytes.data(); from != to.bytes.data())
+      group.copy_rows(to.bytes.data(), size, from, size, size, 1);
   }
 }
 
@@ -35,7 +38,7 @@ std::vector<Part> between_ranks(int rank, int size, std::span<const Part> parts,
 
 void Communicator::exchange(std::string_view operation, std::span<const SendPart> sends,
                             std::span<const ReceivePart> receives) {
-  copy_own(rank_, sends, receives);
+  copy_own(*this, sends, receives);
   if (size_ == 1) return;
   const auto out = between_ranks(rank_, size_, sends, traffic_.bytes_sent);
   const auto in = between_ranks(rank_, size_, receives, traffic_.bytes_received);
@@ -47,6 +50,11 @@ std::unique_ptr<Communicator> Communicator::duplicate() {
   std::vector<int> all(static_cast<size_t>(size_));
   std::iota(all.begin(), all.end(), 0);
   return split(all);
+}
+
+void Communicator::copy_rows(std::byte* to, size_t to_pitch, const std::byte* from, size_t from_pitch, size_t width,
+                             size_t height) const {
+  for (size_t row = 0; row < height; ++row) std::memmove(to + row * to_pitch, from + row * from_pitch, width);
 }
 
 void Communicator::fail(std::string_view operation, int peer, std::string_view why) const {

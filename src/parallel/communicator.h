@@ -47,13 +47,18 @@ class Communicator {
   int size() const { return size_; }
 
   // Parts from one rank to another arrive in the order in which both sides list them, with equal lengths. Parts to
-  // oneself are copied. Empty parts are left out. Returns when all of this rank's parts are through.
+  // oneself are copied. Empty parts are left out. Returns when all of this rank's parts are through. Parts may lie on a
+  // device where the communicator is of devices (communicator_nccl.h), on both sides then.
   void exchange(std::string_view operation, std::span<const SendPart> sends, std::span<const ReceivePart> receives);
 
   // A communicator of its own among `ranks` (of this one, ascending, this rank among them). All ranks call it together,
   // each with its own group's list.
   virtual std::unique_ptr<Communicator> split(std::span<const int> ranks) = 0;
   std::unique_ptr<Communicator> duplicate();
+
+  // Within this rank, `height` runs of `width` bytes, from and to memory where they begin so many bytes apart.
+  virtual void copy_rows(std::byte* to, size_t to_pitch, const std::byte* from, size_t from_pitch, size_t width,
+                         size_t height) const;
 
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }

@@ -1,7 +1,6 @@
 #include "parallel/reshard.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "parallel/assignment.h"
@@ -72,25 +71,29 @@ void take(std::vector<Box>& left, const std::vector<Held>& holder, Emit emit) {
   }
 }
 
-void pack(const std::byte* memory, const StridedBox& box, size_t element, std::byte* out) {
-  const size_t width = static_cast<size_t>(box.cols) * element;
-  for (int64_t row = 0; row < box.rows; ++row)
-    std::memcpy(out + row * width, memory + (box.offset + row * box.stride) * element, width);
+// Runs of rows in memory, in bytes.
+struct Rows {
+  size_t offset, pitch, width, height;
+
+  Rows(const StridedBox& box, size_t element)
+      : offset(static_cast<size_t>(box.offset) * element),
+        pitch(static_cast<size_t>(box.stride) * element),
+        width(static_cast<size_t>(box.cols) * element),
+        height(static_cast<size_t>(box.rows)) {}
+};
+
+void pack(const Communicator& group, const std::byte* memory, const Rows& rows, std::byte* out) {
+  group.copy_rows(out, rows.width, memory + rows.offset, rows.pitch, rows.width, rows.height);
 }
 
-void unpack(const std::byte* in, const StridedBox& box, size_t element, std::byte* memory) {
-  const size_t width = static_cast<size_t>(box.cols) * element;
-  for (int64_t row = 0; row < box.rows; ++row)
-    std::memcpy(memory + (box.offset + row * box.stride) * element, in + row * width, width);
+void unpack(const Communicator& group, const std::byte* in, const Rows& rows, std::byte* memory) {
+  group.copy_rows(memory + rows.offset, rows.pitch, in, rows.width, rows.width, rows.height);
 }
 
-void copy(const Move& move, const ReshardMemory& memory) {
-  const std::byte* from = memory.from(move.parameter);
-  std::byte* to = memory.to(move.parameter);
-  const size_t width = static_cast<size_t>(move.from.cols) * memory.element_bytes;
-  for (int64_t row = 0; row < move.from.rows; ++row)
-    std::memmove(to + (move.to.offset + row * move.to.stride) * memory.element_bytes,
-                 from + (move.from.offset + row * move.from.stride) * memory.element_bytes, width);
+void copy(const Communicator& group, const Move& move, const ReshardMemory& memory) {
+  const Rows from(move.from, memory.element_bytes), to(move.to, memory.element_bytes);
+  group.copy_rows(memory.to(move.parameter) + to.offset, to.pitch, memory.from(move.parameter) + from.offset,
+                  from.pitch, from.width, from.height);
 }
 
 std::span<const Move> of_parameter(const std::vector<Move>& moves, size_t parameter) {
@@ -102,20 +105,24 @@ std::span<const Move> of_parameter(const std::vector<Move>& moves, size_t parame
 // Parts that do not lie in one piece go through a buffer.
 class Staging {
  public:
-  Staging(std::span<const Move> sends, std::span<const Move> receives, size_t element) {
+  Staging(std::span<const Move> sends, std::span<const Move> receives, const ReshardMemory& memory) {
+    const size_t element = memory.element_bytes;
     for (const Move& m : sends) size_ += m.from.contiguous() ? 0 : static_cast<size_t>(m.from.elements()) * element;
     for (const Move& m : receives) size_ += m.to.contiguous() ? 0 : static_cast<size_t>(m.to.elements()) * element;
-    buffer_.resize(size_);
+    if (size_ == 0) return;
+    if (!memory.staging) buffer_.resize(size_);
+    all_ = {memory.staging ? memory.staging(size_) : buffer_.data(), size_};
   }
   std::span<std::byte> take(size_t bytes) {
     used_ += bytes;
-    return std::span(buffer_).subspan(used_ - bytes, bytes);
+    return all_.subspan(used_ - bytes, bytes);
   }
   int64_t bytes() const { return static_cast<int64_t>(size_); }
 
  private:
   size_t size_ = 0, used_ = 0;
   std::vector<std::byte> buffer_;
+  std::span<std::byte> all_;
 };
 
 void move_parameter(Communicator& group, const RankMoves& mine, size_t parameter, const ReshardMemory& memory,
@@ -123,7 +130,7 @@ void move_parameter(Communicator& group, const RankMoves& mine, size_t parameter
   const size_t element = memory.element_bytes;
   const auto bytes = [&](const StridedBox& box) { return static_cast<size_t>(box.elements()) * element; };
   const auto sends = of_parameter(mine.sends, parameter), receives = of_parameter(mine.receives, parameter);
-  Staging staging(sends, receives, element);
+  Staging staging(sends, receives, memory);
   result.peak_staging_bytes = std::max(result.peak_staging_bytes, staging.bytes());
   std::vector<SendPart> out;
   std::vector<ReceivePart> in;
@@ -132,7 +139,7 @@ void move_parameter(Communicator& group, const RankMoves& mine, size_t parameter
     std::span<const std::byte> part(from + move.from.offset * element, bytes(move.from));
     if (!move.from.contiguous()) {
       const auto packed = staging.take(bytes(move.from));
-      pack(from, move.from, element, packed.data());
+      pack(group, from, {move.from, element}, packed.data());
       part = packed;
     }
     out.push_back({move.peer, part});
@@ -146,12 +153,13 @@ void move_parameter(Communicator& group, const RankMoves& mine, size_t parameter
     result.bytes_received += static_cast<int64_t>(part.size());
   }
   for (const Move& move : of_parameter(mine.copies, parameter)) {
-    copy(move, memory);
+    copy(group, move, memory);
     result.bytes_copied += static_cast<int64_t>(bytes(move.from));
   }
   if (!out.empty() || !in.empty()) group.exchange("reshard", out, in);
   for (size_t i = 0; i < receives.size(); ++i)
-    if (!receives[i].to.contiguous()) unpack(in[i].bytes.data(), receives[i].to, element, memory.to(parameter));
+    if (!receives[i].to.contiguous())
+      unpack(group, in[i].bytes.data(), {receives[i].to, element}, memory.to(parameter));
   if (memory.finished) memory.finished(parameter);
 }
 

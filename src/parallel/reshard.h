@@ -52,6 +52,8 @@ struct ReshardMemory {
   size_t element_bytes = 4;
   std::function<std::byte*(size_t parameter)> from, to;
   std::function<void(size_t parameter)> finished;  // this parameter is through; may be empty
+  // Room beside them, until the next call, where they lie on a device; empty: the host's.
+  std::function<std::byte*(size_t bytes)> staging;
 };
 
 struct ReshardResult {

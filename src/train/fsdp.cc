@@ -6,8 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "kernels/kernels.h"
-#include "kernels/tensor_view.h"
+#include "kernels/side_work.h"
 #include "model/placements.h"
 
 namespace tandem {
@@ -28,19 +27,24 @@ std::vector<at::Tensor> tensors_of(const LayerWeights& layer) {
   return tensors_of(alone);
 }
 
-LayerWeights new_layer(const LayerWeights& like, bool zero) {
+LayerWeights new_layer(const LayerWeights& like, const std::function<at::Tensor(const at::Tensor&)>& make) {
   DecoderWeights alone;
   alone.layers = {like};
-  return mapped(alone,
-                [&](const at::Tensor& t) {
-                  return zero ? at::zeros(t.sizes(), t.options()) : at::empty(t.sizes(), t.options());
-                })
-      .layers[0];
+  return mapped(alone, make).layers[0];
 }
 
-std::span<float> part(const at::Tensor& tensor, const Range& range) {
-  return {kernels::f32(tensor) + range.begin, static_cast<size_t>(range.size())};
+at::Tensor unset(const at::Tensor& like) { return at::empty(like.sizes(), like.options()); }
+
+at::Tensor part(const at::Tensor& tensor, const Range& range) {
+  return tensor.view({-1}).narrow(0, range.begin, range.size());
 }
+
+std::span<std::byte> bytes_in(const at::Tensor& tensor) {
+  check(tensor.is_contiguous(), "a contiguous tensor is wanted");
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+at::Tensor zeros_fp32(const at::Tensor& like) { return at::zeros(like.sizes(), like.options().dtype(at::kFloat)); }
 
 }  // namespace
 
@@ -48,12 +52,10 @@ FullyShardedModel::FullyShardedModel(Decoder& decoder, Communicator& world, cons
     : decoder_(decoder), world_(world), layout_(layout) {
   check(layout.tp == 1 && layout.cp == 1 && layout.pp == 1 && layout.world() == world.size(),
         "fully sharded training takes dp_shard and dp_replicate only");
-  check(!decoder.on_device(), "fully sharded training runs on the CPU only");
   const Coordinates place = coordinates(layout, world.rank());
   shard_ = at(place, Axis::kDpShard), replica_ = at(place, Axis::kDpReplicate);
   const Axis shard_axis[] = {Axis::kDpShard}, replica_axis[] = {Axis::kDpReplicate};
-  gather_group_ = world.split(ranks_along(layout, world.rank(), shard_axis));
-  reduce_group_ = gather_group_->duplicate();
+  group_ = world.split(ranks_along(layout, world.rank(), shard_axis));
   replicas_ = world.split(ranks_along(layout, world.rank(), replica_axis));
 
   const ParameterList list = placements(decoder.config());
@@ -68,17 +70,17 @@ FullyShardedModel::FullyShardedModel(Decoder& decoder, Communicator& world, cons
   check(sizes_.size() == list.parameters.size(), "the architecture's list is not the decoder's");
 
   take_weights_from_decoder();
-  gradient_shards_ = mapped(shards_, [](const at::Tensor& t) { return at::zeros(t.sizes(), t.options()); });
+  gradient_shards_ = mapped(shards_, zeros_fp32);
   gradient_shard_list_ = tensors_of(gradient_shards_);
   for (Slot& slot : slots_) {
-    slot.weights = new_layer(whole.layers[0], false);
+    slot.weights = new_layer(whole.layers[0], unset);
     slot.tensors = tensors_of(slot.weights);
   }
   // Whole outside the blocks; the blocks share two buffers in turn, so that one can travel while the other fills.
-  const LayerWeights even = new_layer(whole.layers[0], true), odd = new_layer(whole.layers[0], true);
+  const LayerWeights even = new_layer(whole.layers[0], zeros_fp32), odd = new_layer(whole.layers[0], zeros_fp32);
   DecoderWeights outside = whole;
   outside.layers.clear();
-  gradients_ = mapped(outside, [](const at::Tensor& t) { return at::zeros(t.sizes(), t.options()); });
+  gradients_ = mapped(outside, zeros_fp32);
   for (size_t i = 0; i < whole.layers.size(); ++i) gradients_.layers.push_back(i % 2 == 0 ? even : odd);
   gradient_list_ = tensors_of(gradients_);
 }
@@ -100,25 +102,29 @@ DecoderWeights FullyShardedModel::parts_of(const DecoderWeights& whole) const {
   size_t next = 0;
   return mapped(whole, [&](const at::Tensor& tensor) {
     const Range kept = range(next++, shard_);
-    at::Tensor out = at::empty({kept.size()}, tensor.options());
-    std::ranges::copy(part(tensor, kept), kernels::f32(out));
-    return out;
+    return part(tensor, kept).clone();
   });
 }
 
-DecoderWeights FullyShardedModel::gathered(const DecoderWeights& parts) {
+DecoderWeights FullyShardedModel::gathered(const DecoderWeights& parts, bool keep) {
+  Tensors whole(sizes_.size());
+  const Tensors from = tensors_of(parts);
+  for (size_t unit = 0; unit < units_.size(); ++unit) {
+    Tensors to;
+    for (const size_t p : units_[unit]) to.push_back(at::empty(shapes_[p], from[p].options()));
+    beside([&] { gather(unit, of_unit(from, unit), to); }).get();
+    for (size_t i = 0; keep && i < to.size(); ++i) whole[units_[unit][i]] = to[i].cpu();
+  }
   size_t next = 0;
-  const DecoderWeights whole =
-      mapped(parts, [&](const at::Tensor& part) { return at::empty(shapes_[next++], part.options()); });
-  const Tensors from = tensors_of(parts), to = tensors_of(whole);
-  for (size_t unit = 0; unit < units_.size(); ++unit)
-    gather(*gather_group_, unit, of_unit(from, unit), of_unit(to, unit));
-  return whole;
+  return mapped(parts, [&](const at::Tensor&) { return whole[next++]; });
 }
 
 void FullyShardedModel::take_weights_from_decoder() {
   check(!training_, "the decoder's weights are not whole");
-  shards_ = parts_of(decoder_.weights());
+  DecoderWeights& whole = decoder_.weights();
+  shards_ = parts_of(whole);
+  if (whole.masters) shards_.masters = std::make_shared<DecoderWeights>(parts_of(*whole.masters));
+  whole.masters.reset();
   shard_list_ = tensors_of(shards_);
   forget_blocks();
 }
@@ -131,64 +137,70 @@ void FullyShardedModel::forget_blocks() {
   last_block_.reset();
 }
 
+// On the lane, where nothing else that this rank exchanges runs beside it.
+std::future<void> FullyShardedModel::beside(std::function<void()> work) {
+  return lane_.run(
+      [this, after = kernels::mark(like()), work = std::move(work)] { kernels::run_beside(like(), after, work); });
+}
+
 // Parts go straight to their places in the whole tensors.
-void FullyShardedModel::gather(Communicator& group, size_t unit, const Tensors& parts, const Tensors& whole) const {
+void FullyShardedModel::gather(size_t unit, const Tensors& parts, const Tensors& whole) const {
   std::vector<SendPart> sends;
   std::vector<ReceivePart> receives;
   for (size_t i = 0; i < units_[unit].size(); ++i) {
     const size_t p = units_[unit][i];
-    const float* mine = kernels::f32(parts[i]);
-    for (int peer = 0; peer < group.size(); ++peer) {
-      sends.push_back({peer, bytes_of(mine, static_cast<size_t>(range(p, shard_).size()))});
-      receives.push_back({peer, std::as_writable_bytes(part(whole[i], range(p, peer)))});
+    for (int peer = 0; peer < group_->size(); ++peer) {
+      sends.push_back({peer, bytes_in(parts[i])});
+      receives.push_back({peer, bytes_in(part(whole[i], range(p, peer)))});
     }
   }
-  group.exchange("all_gather of weights", sends, receives);
+  group_->exchange("all_gather of weights", sends, receives);
 }
 
 // The sum in rank order, rank = replica · dp_shard + shard: a replica goes on where the one before it stopped, and the
 // last one tells the others.
 void FullyShardedModel::reduce(size_t unit, const Tensors& gradients) {
   const std::vector<size_t>& which = units_[unit];
-  const int peers = reduce_group_->size();
-  size_t kept = 0;
-  for (const size_t p : which) kept += static_cast<size_t>(range(p, shard_).size());
-  std::vector<std::vector<float>> terms(static_cast<size_t>(peers), std::vector<float>(kept));
+  const int peers = group_->size();
+  int64_t kept = 0;
+  for (const size_t p : which) kept += range(p, shard_).size();
+  Tensors terms;
+  for (int peer = 0; peer < peers; ++peer) terms.push_back(kernels::empty_fp32({kept}, like()));
   std::vector<SendPart> sends;
   std::vector<ReceivePart> receives;
-  size_t offset = 0;
+  int64_t offset = 0;
   for (size_t i = 0; i < which.size(); ++i) {
-    const auto length = static_cast<size_t>(range(which[i], shard_).size());
+    const int64_t length = range(which[i], shard_).size();
     for (int peer = 0; peer < peers; ++peer) {
-      sends.push_back({peer, std::as_bytes(part(gradients[i], range(which[i], peer)))});
-      receives.push_back({peer, bytes_of(terms[static_cast<size_t>(peer)].data() + offset, length)});
+      sends.push_back({peer, bytes_in(part(gradients[i], range(which[i], peer)))});
+      receives.push_back({peer, bytes_in(terms[static_cast<size_t>(peer)].narrow(0, offset, length))});
     }
     offset += length;
   }
-  reduce_group_->exchange("reduce_scatter of gradients", sends, receives);
+  group_->exchange("reduce_scatter of gradients", sends, receives);
 
-  std::vector<float> sum;
+  at::Tensor sum;
   size_t first = 0;
   if (replica_ == 0) {
-    sum = std::move(terms[first++]);
+    sum = terms[first++];
   } else {
-    sum.resize(kept);
-    const ReceivePart carried{replica_ - 1, bytes_of(sum.data(), kept)};
+    sum = kernels::empty_fp32({kept}, like());
+    const ReceivePart carried{replica_ - 1, bytes_in(sum)};
     replicas_->exchange("sum of gradients over replicas", {}, {&carried, 1});
   }
-  for (; first < terms.size(); ++first) add_into(sum, terms[first]);
+  for (; first < terms.size(); ++first) kernels::accumulate(sum, terms[first]);
   const int last = replicas_->size() - 1;
   if (replica_ < last) {
-    const SendPart on{replica_ + 1, bytes_of(static_cast<const float*>(sum.data()), kept)};
+    const SendPart on{replica_ + 1, bytes_in(sum)};
     replicas_->exchange("sum of gradients over replicas", {&on, 1}, {});
   }
-  broadcast(*replicas_, "gradients to replicas", bytes_of(sum.data(), kept), last);
+  broadcast(*replicas_, "gradients to replicas", bytes_in(sum), last);
 
   offset = 0;
   for (size_t i = 0; i < which.size(); ++i) {
-    const auto length = static_cast<size_t>(range(which[i], shard_).size());
-    add_into({kernels::f32(gradient_shard_list_[which[i]]), length}, std::span(sum).subspan(offset, length));
-    std::fill_n(kernels::f32(gradients[i]), gradients[i].numel(), 0.0f);
+    const int64_t length = range(which[i], shard_).size();
+    kernels::accumulate(gradient_shard_list_[which[i]], sum.narrow(0, offset, length));
+    kernels::set_to_zero(gradients[i]);
     offset += length;
   }
 }
@@ -207,10 +219,11 @@ void FullyShardedModel::enter_rollout() {
     if (slot.arriving.valid()) slot.arriving.get();
   training_ = false;
   decoder_.keep_blocks_in(nullptr);
-  for (LayerWeights& layer : decoder_.weights().layers) layer = new_layer(slots_[0].weights, false);
+  for (LayerWeights& layer : decoder_.weights().layers) layer = new_layer(slots_[0].weights, unset);
   const Tensors whole = tensors_of(decoder_.weights());
-  for (size_t unit = 0; unit < units_.size(); ++unit)
-    gather(*gather_group_, unit, of_unit(shard_list_, unit), of_unit(whole, unit));
+  beside([&] {
+    for (size_t unit = 0; unit < units_.size(); ++unit) gather(unit, of_unit(shard_list_, unit), of_unit(whole, unit));
+  }).get();
 }
 
 void FullyShardedModel::weights_changed() {
@@ -218,7 +231,7 @@ void FullyShardedModel::weights_changed() {
   DecoderWeights outside = decoder_.weights();
   outside.layers.clear();
   const size_t unit = units_.size() - 1;
-  gather(*gather_group_, unit, of_unit(shard_list_, unit), tensors_of(outside));
+  beside([&] { gather(unit, of_unit(shard_list_, unit), tensors_of(outside)); }).get();
 }
 
 FullyShardedModel::Slot* FullyShardedModel::slot_of(size_t block) {
@@ -233,8 +246,7 @@ void FullyShardedModel::fetch(size_t block) {
   Slot& slot = slots_[last_block_ && slots_[0].block == last_block_ ? 1 : 0];
   if (slot.arriving.valid()) slot.arriving.get();
   slot.block = block;
-  slot.arriving = gather_lane_.run(
-      [this, block, &slot] { gather(*gather_group_, block, of_unit(shard_list_, block), slot.tensors); });
+  slot.arriving = beside([this, block, &slot] { gather(block, of_unit(shard_list_, block), slot.tensors); });
 }
 
 const LayerWeights& FullyShardedModel::weights(size_t block) {
@@ -256,13 +268,13 @@ void FullyShardedModel::wait_for_reduction() {
 
 void FullyShardedModel::gradients_ready(size_t block) {
   wait_for_reduction();
-  reducing_ = reduce_lane_.run([this, block] { reduce(block, of_unit(gradient_list_, block)); });
+  reducing_ = beside([this, block] { reduce(block, of_unit(gradient_list_, block)); });
 }
 
 void FullyShardedModel::finish_micro_batch() {
   wait_for_reduction();
   const size_t unit = units_.size() - 1;
-  reduce(unit, of_unit(gradient_list_, unit));
+  beside([&] { reduce(unit, of_unit(gradient_list_, unit)); }).get();
 }
 
 void FullyShardedModel::idle_micro_batch() {
@@ -280,18 +292,15 @@ std::vector<double> FullyShardedModel::gradient_squares() {
   std::vector<std::vector<double>> all;  // by parameter and block
   std::vector<SendPart> sends;
   std::vector<ReceivePart> receives;
-  std::vector<std::vector<double>> mine;
-  for (size_t p = 0; p < sizes_.size(); ++p) {
-    mine.push_back(kernels::block_squares(gradient_shard_list_[p]));
-    all.emplace_back(blocks_in(sizes_[p]));
-  }
+  const std::vector<std::vector<double>> mine = kernels::block_squares(gradient_shard_list_);
+  for (const int64_t size : sizes_) all.emplace_back(blocks_in(size));
   for (size_t p = 0; p < sizes_.size(); ++p)
-    for (int peer = 0; peer < reduce_group_->size(); ++peer) {
+    for (int peer = 0; peer < group_->size(); ++peer) {
       const Range theirs = range(p, peer);
-      sends.push_back({peer, bytes_of(static_cast<const double*>(mine[p].data()), mine[p].size())});
+      sends.push_back({peer, bytes_of(mine[p].data(), mine[p].size())});
       receives.push_back({peer, bytes_of(all[p].data() + theirs.begin / kFlatBlock, blocks_in(theirs.size()))});
     }
-  reduce_group_->exchange("norm of the gradient", sends, receives);
+  beside([&] { group_->exchange("norm of the gradient", sends, receives); }).get();
   std::vector<double> sums;
   for (const std::vector<double>& blocks : all) {
     double sum = 0;
@@ -303,7 +312,7 @@ std::vector<double> FullyShardedModel::gradient_squares() {
 
 Traffic FullyShardedModel::traffic() const {
   Traffic sum;
-  for (const auto* group : {gather_group_.get(), reduce_group_.get(), replicas_.get()}) {
+  for (const auto* group : {group_.get(), replicas_.get()}) {
     sum.calls += group->traffic().calls;
     sum.bytes_sent += group->traffic().bytes_sent, sum.bytes_received += group->traffic().bytes_received;
   }

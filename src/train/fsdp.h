@@ -5,9 +5,12 @@
 // A gradient is the sum over all ranks in rank order, whatever the layout: bitwise that of one rank which computes the
 // same micro-batches rank by rank, each from zero.
 // The decoder may itself be one rank's part of a tensor-parallel one; what is spread here is then that part.
-// Every method is called by all ranks together. Not thread-safe. CPU only.
+// On a GPU the weights are bf16 and their fp32 masters are kept in parts too; gradients are fp32. What travels does so
+// beside the device's work, behind the part of it that it needs (kernels::run_beside).
+// Every method is called by all ranks together. Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -22,7 +25,8 @@ namespace tandem {
 
 class FullyShardedModel : public BlockStore {
  public:
-  // `layout`: dp_replicate and dp_shard only. The decoder, with all its weights, and `world` must outlive it.
+  // `layout`: dp_replicate and dp_shard only. The decoder, with all its weights, and `world` must outlive it; masters
+  // that it has are let go. `world` is of devices where the decoder is on one.
   FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout);
   ~FullyShardedModel() override;
 
@@ -51,9 +55,10 @@ class FullyShardedModel : public BlockStore {
   // After the optimizer has changed shards().
   void weights_changed();
 
-  // Between parts and the whole; `gathered` brings it to every rank.
+  // Between parts and the whole. `gathered` makes it in the host's memory, unit by unit, on ranks that say `keep`;
+  // without tensors elsewhere.
   DecoderWeights parts_of(const DecoderWeights& whole) const;
-  DecoderWeights gathered(const DecoderWeights& parts);
+  DecoderWeights gathered(const DecoderWeights& parts, bool keep = true);
 
   // BlockStore.
   const LayerWeights& weights(size_t block) override;
@@ -73,8 +78,10 @@ class FullyShardedModel : public BlockStore {
 
   Range range(size_t parameter, int shard) const;
   Tensors of_unit(const Tensors& all, size_t unit) const;
-  void gather(Communicator& group, size_t unit, const Tensors& parts, const Tensors& whole) const;
+  void gather(size_t unit, const Tensors& parts, const Tensors& whole) const;
   void reduce(size_t unit, const Tensors& gradients);
+  const at::Tensor& like() const { return shard_list_[0]; }
+  std::future<void> beside(std::function<void()> work);
   void fetch(size_t block);
   Slot* slot_of(size_t block);
   void wait_for_reduction();
@@ -84,7 +91,7 @@ class FullyShardedModel : public BlockStore {
   Communicator& world_;
   Layout layout_;
   int shard_, replica_;
-  std::unique_ptr<Communicator> gather_group_, reduce_group_, replicas_;
+  std::unique_ptr<Communicator> group_, replicas_;
   std::vector<std::vector<int64_t>> shapes_;  // by parameter
   std::vector<int64_t> sizes_;                // elements
   std::vector<std::vector<size_t>> units_;    // parameters by block; the last unit: those outside the blocks
@@ -94,7 +101,7 @@ class FullyShardedModel : public BlockStore {
   Slot slots_[2];
   std::optional<size_t> last_block_;
   std::future<void> reducing_;
-  Lane gather_lane_, reduce_lane_;  // last: their tasks use all of the above
+  Lane lane_;  // one, so that all ranks exchange in one order; last: its tasks use all of the above
 };
 
 }  // namespace tandem

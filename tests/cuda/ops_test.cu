@@ -345,15 +345,20 @@ void optimizer(Report& report, const std::vector<int64_t>& sizes) {
   const Buffer<OptimizerTensor> tensor_table(tensors);
   const Buffer<int64_t> start_table(starts);
   const OptimizerTable table{tensor_table, start_table, static_cast<int64_t>(tensors.size()), starts.back()};
-  Buffer<double> squares(1);
   Buffer<float> scale(1);
-  const Buffer<char> workspace(static_cast<int64_t>(sum_of_squares_workspace_bytes(table.num_chunks)));
-  must(sum_of_squares(table, squares, workspace.get(), nullptr), "sum_of_squares");
+  const std::vector<int64_t> square_starts = kernels::chunk_starts(sizes, kSquareChunk);
+  const Buffer<int64_t> square_start_table(square_starts);
+  const OptimizerTable square_table{tensor_table, square_start_table, table.num_tensors, square_starts.back()};
+  Buffer<double> chunk_squares(std::max<int64_t>(1, square_starts.back()));
+  must(block_squares(square_table, chunk_squares, nullptr), "block_squares");
+  const std::vector<double> parts = chunk_squares.download();
+  const double sum = std::accumulate(parts.begin(), parts.begin() + square_starts.back(), 0.0);
   long double exact = 0;
   for (size_t t = 0; t < sizes.size(); ++t)
     for (int64_t i = 0; i < sizes[t]; ++i) exact += g0[offsets[t] + i] * g0[offsets[t] + i];
   const auto expected = static_cast<double>(exact);
-  report.check(std::abs(squares.download()[0] - expected) <= 1e-12 * expected, "sum of squares");
+  report.check(std::abs(sum - expected) <= 1e-12 * expected, "sum of squares");
+  Buffer<double> squares(std::vector<double>{sum});
   must(clip_scale(squares, 0.5 * std::sqrt(expected), scale, nullptr), "clip_scale");
   const float clip = scale.download()[0];
   report.check(std::abs(clip - 0.5) < 1e-3, "clip scale " + std::to_string(clip));
@@ -380,8 +385,13 @@ void optimizer(Report& report, const std::vector<int64_t>& sizes) {
   report.check(wrong == 0, "compute weight is not the rounded master");
   const double count = static_cast<double>(total);
   report.time("adamw " + std::to_string(total), 30 * count, [&] { return adamw(table, settings, scale, nullptr); });
-  report.time("sum_of_squares " + std::to_string(total), 4 * count,
-              [&] { return sum_of_squares(table, squares, workspace.get(), nullptr); });
+  report.time("block_squares " + std::to_string(total), 4 * count,
+              [&] { return block_squares(square_table, chunk_squares, nullptr); });
+  must(accumulate(g, w, total, nullptr), "accumulate");
+  const Values added = g.values(), terms = w.values();
+  for (int64_t i = 0; i < total; ++i)
+    wrong += static_cast<float>(added[i]) == static_cast<float>(g0[i]) + static_cast<float>(terms[i]) ? 0 : 1;
+  report.check(wrong == 0, "a sum is not that of its terms");
 }
 
 std::vector<Case> cases() {

@@ -1,7 +1,7 @@
 // The device's side of kernels/kernels.h; see there for what each function means.
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/side_work.h"
 
 namespace tandem::cuda {
 
@@ -9,6 +9,10 @@ using kernels::PlacedBatch;
 
 void synchronize(const at::Tensor& like);
 kernels::DeviceMemory device_memory(const at::Tensor& like);
+void upload(std::span<const kernels::HostCopy> copies);
+void reset_peak_memory(const at::Tensor& like);
+kernels::Mark mark(const at::Tensor& like);
+void run_beside(const at::Tensor& like, const kernels::Mark& after, const std::function<void()>& work);
 PlacedBatch place(const kernels::TokenBatch& batch, kernels::KeyLayout layout, const kernels::HeadShape& heads,
                   const at::Tensor& like);
 void embedding(const PlacedBatch& batch, const at::Tensor& weight, at::Tensor& out);
@@ -44,6 +48,8 @@ void draw(const at::Tensor& logits, int64_t num_drawable, std::span<const kernel
 std::unique_ptr<kernels::DecodeGraph> record_decode(const kernels::DecodeGraphShape& shape,
                                                     const std::function<at::Tensor(const PlacedBatch&)>& pass);
 void adamw(const kernels::AdamW& settings, std::span<const kernels::AdamWTensors> all);
-double sum_of_squares(std::span<const at::Tensor> all);
+void spread_rounded(at::Tensor& values, uint64_t key);
+std::vector<std::vector<double>> block_squares(std::span<const at::Tensor> all);
+void accumulate(const at::Tensor& to, const at::Tensor& from);
 
 }  // namespace tandem::cuda

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/philox.cuh"
 
 namespace tandem::cuda {
 namespace {
@@ -16,6 +17,7 @@ struct Chunk {
 };
 
 // The last tensor that starts at or before this block's chunk (empty ones start where the next does).
+template <int64_t kChunk>
 __device__ Chunk find_chunk(const OptimizerTable& table) {
   const int64_t chunk = blockIdx.x;
   int64_t low = 0, high = table.num_tensors;
@@ -23,8 +25,8 @@ __device__ Chunk find_chunk(const OptimizerTable& table) {
     const int64_t middle = (low + high) / 2;
     (table.chunk_starts[middle] <= chunk ? low : high) = middle;
   }
-  Chunk found{table.tensors[low], (chunk - table.chunk_starts[low]) * kOptimizerChunk, 0};
-  found.end = min(found.tensor.size, found.begin + kOptimizerChunk);
+  Chunk found{table.tensors[low], (chunk - table.chunk_starts[low]) * kChunk, 0};
+  found.end = min(found.tensor.size, found.begin + kChunk);
   return found;
 }
 
@@ -56,7 +58,7 @@ __device__ void store4(float* p, const float4& v) { *reinterpret_cast<float4*>(p
 
 __global__ void __launch_bounds__(kThreads)
     adamw_kernel(const OptimizerTable table, const Rates rates, const float* __restrict__ gradient_scale) {
-  const Chunk chunk = find_chunk(table);
+  const Chunk chunk = find_chunk<kOptimizerChunk>(table);
   const OptimizerTensor& t = chunk.tensor;
   const float clip = gradient_scale != nullptr ? *gradient_scale : 1.0f;
   const int64_t whole = chunk.begin + (chunk.end - chunk.begin) / kLanes * kLanes;
@@ -88,8 +90,8 @@ __device__ double block_sum(double x) {
 
 __device__ double squared(float x, double sum) { return fma(static_cast<double>(x), static_cast<double>(x), sum); }
 
-__global__ void __launch_bounds__(kThreads) squares_kernel(const OptimizerTable table, double* __restrict__ partial) {
-  const Chunk chunk = find_chunk(table);
+__global__ void __launch_bounds__(kThreads) squares_kernel(const OptimizerTable table, double* __restrict__ sums) {
+  const Chunk chunk = find_chunk<kSquareChunk>(table);
   const float* g = chunk.tensor.gradient;
   const int64_t whole = chunk.begin + (chunk.end - chunk.begin) / kLanes * kLanes;
   double sum = 0;
@@ -100,16 +102,35 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(const OptimizerTable 
   }
   if (whole + threadIdx.x < chunk.end) sum = squared(g[whole + threadIdx.x], sum);
   sum = block_sum(sum);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
+// `vectors` whole float4s, then what is left.
 __global__ void __launch_bounds__(kThreads)
-    total_kernel(const double* __restrict__ partial, int64_t count, double* __restrict__ result) {
-  double sum = 0;
-#pragma unroll 8
-  for (int64_t i = threadIdx.x; i < count; i += kThreads) sum += partial[i];
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) *result = sum;
+    accumulate_kernel(float* __restrict__ to, const float* __restrict__ from, int64_t vectors, int64_t size) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < vectors) {
+    const float4 a = load4(to + kLanes * i), b = load4(from + kLanes * i);
+    store4(to + kLanes * i, {__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z), __fadd_rn(a.w, b.w)});
+  } else if (const int64_t rest = kLanes * vectors + (i - vectors); rest < size) {
+    to[rest] = __fadd_rn(to[rest], from[rest]);
+  }
+}
+
+// As kernels/spread_rounded.cc: the same bits.
+__global__ void __launch_bounds__(kThreads) spread_kernel(float* __restrict__ values, int64_t count, uint64_t key) {
+  const int64_t block = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (block * 8 >= count) return;
+  uint32_t random[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0, 0};
+  philox4x32(random, key);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int64_t at = block * 8 + i;
+    if (at >= count) return;
+    const uint32_t bits = __float_as_uint(values[at]), draw = random[i / 2] >> (i % 2 * 16) & 0xffffu;
+    if ((bits & 0xffffu) == 0 && (bits & 0x7fffffffu) != 0)
+      values[at] = __uint_as_float(bits + max(draw, 1u) - 0x8000u);
+  }
 }
 
 __global__ void clip_scale_kernel(const double* __restrict__ squares, double max_norm, float* __restrict__ scale) {
@@ -136,15 +157,25 @@ cudaError_t adamw(const OptimizerTable& table, const AdamW& a, const float* grad
   return cudaGetLastError();
 }
 
-size_t sum_of_squares_workspace_bytes(int64_t num_chunks) { return static_cast<size_t>(num_chunks) * sizeof(double); }
+cudaError_t spread_rounded(float* values, int64_t count, uint64_t key, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  const int64_t blocks = (count + 7) / 8;
+  spread_kernel<<<static_cast<unsigned>((blocks + kThreads - 1) / kThreads), kThreads, 0, stream>>>(values, count, key);
+  return cudaGetLastError();
+}
 
-cudaError_t sum_of_squares(const OptimizerTable& table, double* result, void* workspace, cudaStream_t stream) {
-  auto* partial = static_cast<double*>(workspace);
-  if (table.num_chunks > 0)
-    squares_kernel<<<static_cast<unsigned>(table.num_chunks), kThreads, 0, stream>>>(table, partial);
-  const cudaError_t status = cudaGetLastError();
-  if (status != cudaSuccess) return status;
-  total_kernel<<<1, kThreads, 0, stream>>>(partial, table.num_chunks, result);
+cudaError_t block_squares(const OptimizerTable& table, double* sums, cudaStream_t stream) {
+  if (table.num_chunks == 0) return cudaSuccess;
+  squares_kernel<<<static_cast<unsigned>(table.num_chunks), kThreads, 0, stream>>>(table, sums);
+  return cudaGetLastError();
+}
+
+cudaError_t accumulate(float* to, const float* from, int64_t size, cudaStream_t stream) {
+  if (size == 0) return cudaSuccess;
+  const bool aligned = (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 == 0;
+  const int64_t vectors = aligned ? size / kLanes : 0, threads = vectors + (size - kLanes * vectors);
+  accumulate_kernel<<<static_cast<unsigned>(ceil_div(threads, kThreads)), kThreads, 0, stream>>>(to, from, vectors,
+                                                                                                 size);
   return cudaGetLastError();
 }
 

@@ -9,6 +9,7 @@ namespace tandem::cuda {
 // Tensors are cut into chunks; a block takes one. chunk_starts has a tensor's first chunk, and at its end their number
 // (kernels/chunks.h makes it on the host). Both tables lie in device memory.
 constexpr int64_t kOptimizerChunk = 16384;
+constexpr int64_t kSquareChunk = 4096;  // of block_squares()
 
 struct OptimizerTensor {
   const float* gradient;
@@ -31,9 +32,13 @@ struct AdamW {
 // gradient_scale: one float on the device, null for 1.
 cudaError_t adamw(const OptimizerTable& table, const AdamW& settings, const float* gradient_scale, cudaStream_t stream);
 
-// Σ of the squares of all gradients, in fp64: chunks by a fixed tree, then the chunks by another.
-size_t sum_of_squares_workspace_bytes(int64_t num_chunks);
-cudaError_t sum_of_squares(const OptimizerTable& table, double* result, void* workspace, cudaStream_t stream);
+cudaError_t spread_rounded(float* values, int64_t count, uint64_t key, cudaStream_t stream);
+
+// Σ of the squares of each chunk of the gradients, in fp64, by a fixed tree. The table counts chunks of kSquareChunk.
+cudaError_t block_squares(const OptimizerTable& table, double* sums, cudaStream_t stream);
+
+// to += from
+cudaError_t accumulate(float* to, const float* from, int64_t size, cudaStream_t stream);
 
 // scale = min(1, max_norm / (sqrt(sum_of_squares) + 1e-6)); 1 where max_norm ≤ 0.
 cudaError_t clip_scale(const double* sum_of_squares, double max_norm, float* scale, cudaStream_t stream);

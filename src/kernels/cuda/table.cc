@@ -1,5 +1,6 @@
 #include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/Exception.h>
 
 #include "kernels/cuda/device_table.h"
 #include "kernels/cuda/torch_args.h"
@@ -11,6 +12,10 @@ namespace {
 // A row's product must not depend on how many rows there are: no split of the inner dimension, no reduced-precision
 // sums (docs/numerics.md).
 void pin_products() {
+  class Silent : public c10::WarningHandler {  // libtorch calls the choice of a library experimental
+    void process(const c10::Warning&) override {}
+  } silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   at::globalContext().setBlasPreferredBackend(at::BlasBackend::Cublaslt);
   at::globalContext().setAllowBF16ReductionCuBLAS(false, /*allow_splitk=*/false);
   at::globalContext().lazyInitDevice(at::kCUDA);
@@ -19,6 +24,10 @@ void pin_products() {
 constexpr kernels::DeviceOps kOps = {
     .synchronize = &synchronize,
     .device_memory = &device_memory,
+    .upload = &upload,
+    .reset_peak_memory = &reset_peak_memory,
+    .mark = &mark,
+    .run_beside = &run_beside,
     .place = &place,
     .embedding = &embedding,
     .embedding_backward = &embedding_backward,
@@ -43,7 +52,9 @@ constexpr kernels::DeviceOps kOps = {
     .draw = &draw,
     .record_decode = &record_decode,
     .adamw = &adamw,
-    .sum_of_squares = &sum_of_squares,
+    .spread_rounded = &spread_rounded,
+    .block_squares = &block_squares,
+    .accumulate = &accumulate,
 };
 
 }  // namespace
@@ -58,6 +69,10 @@ kernels::DeviceMemory device_memory(const at::Tensor& like) {
   const auto all = static_cast<size_t>(StatType::AGGREGATE);
   return {stats.allocated_bytes[all].current, stats.reserved_bytes[all].current, stats.allocated_bytes[all].peak,
           stats.reserved_bytes[all].peak, static_cast<int64_t>(total)};
+}
+
+void reset_peak_memory(const at::Tensor& like) {
+  c10::cuda::CUDACachingAllocator::resetPeakStats(like.device().index());
 }
 
 extern "C" __attribute__((visibility("default"))) const kernels::DeviceOps* tandem_device_ops() {
