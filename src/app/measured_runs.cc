@@ -94,7 +94,8 @@ Measured bench_of(const fs::path& file, const std::vector<json>& lines, const Cl
   s.model = shape_of(load_model_config(setup.at("model").get<std::string>()));
   s.cluster = cluster;
   if (setup.at("threads") > 0 && cluster.cores > 0) s.cluster.threads = setup.at("threads").get<double>();
-  set_training(s, {}, 1);
+  const int ranks = setup.value("ranks", 1), replicas = setup.value("replicas", 1);
+  set_training(s, {.dp_replicate = replicas, .dp_shard = ranks / replicas}, 1);
   WorkloadSpec& w = s.work;
   w.prompts = setup.at("prompts"), w.samples_per_prompt = setup.at("samples");
   w.prompt_tokens = setup.at("prompt_tokens");

@@ -131,33 +131,50 @@ MemoryEstimate cpu_estimate(const std::vector<RoleSizes>& roles, const WorkloadS
   return out;
 }
 
+// As engine/memory_plan.h shares a GPU out. With data-parallel ranks parts of weights and gradients, two blocks of both
+// and the gradients outside the blocks stay throughout; whole weights are there in rollout only.
+struct GpuRole {
+  RoleMemory shown;
+  int64_t in_rollout = 0, in_update = 0;
+};
+
+GpuRole on_gpu(const RoleSizes& role) {
+  const ModelShape& m = role.model;
+  const Layout& layout = role.layout;
+  const int64_t compute = m.parameters / layout.tp, block = m.block_parameters(), outside = m.outside_parameters();
+  GpuRole out;
+  RoleMemory& shown = out.shown;
+  shown.role = role.role, shown.weights = kHalf * compute;
+  out.in_rollout = out.in_update = shown.weights;
+  if (!role.trains) return out;
+  const bool spread = layout.dp_replicate * layout.dp_shard > 1;
+  const int64_t part = ceil_div(trained(role), static_cast<int64_t>(layout.tp) * layout.pp * layout.dp_shard);
+  shown.masters_and_moments = (spread ? kHalf + 3 * kFloat : 3 * kFloat) * part;
+  shown.gradients = kFloat * (spread ? part + outside + 2 * block + std::max(outside, block) : part);
+  if (spread) shown.weights += 2 * kHalf * block;
+  out.in_update = shown.weights + shown.masters_and_moments + shown.gradients;
+  out.in_rollout = spread ? out.in_update : out.in_update - shown.gradients;
+  if (spread) out.in_update -= kHalf * (compute - outside);
+  return out;
+}
+
 MemoryEstimate gpu_estimate(const std::vector<RoleSizes>& roles, const WorkloadSizes& w, const DeviceKind& device,
                             int processes) {
   MemoryEstimate out;
   out.libraries = kGpuWorkspace;
-  int64_t fixed = out.libraries, gradients = 0, host_copies = 0;
+  int64_t rollout = out.libraries, update = out.libraries, host_copies = 0;
   for (const RoleSizes& role : roles) {
-    const Layout& layout = role.layout;
-    const int64_t compute = role.model.parameters / layout.tp;
-    const int64_t share = trained(role) / (layout.tp * layout.pp * layout.dp_shard);
-    RoleMemory memory;
-    memory.role = role.role;
-    memory.weights = kHalf * compute;
-    if (role.trains) {
-      memory.masters_and_moments = 3 * kFloat * share;
-      memory.gradients = kFloat * share;
-      if (w.copies_state) host_copies += memory.state_copy = 3 * kFloat * trained(role);
-    }
-    fixed += memory.weights + memory.masters_and_moments;
-    gradients += memory.gradients;
-    out.roles.push_back(memory);
+    GpuRole gpu = on_gpu(role);
+    if (role.trains && w.copies_state) host_copies += gpu.shown.state_copy = 3 * kFloat * trained(role);
+    rollout += gpu.in_rollout, update += gpu.in_update;
+    out.roles.push_back(gpu.shown);
   }
   const auto budget = static_cast<int64_t>(static_cast<double>(device.bytes) * device.utilization);
   RoleMemory& actor = out.roles.front();
-  actor.kv_cache = std::max(kGpuLeast, budget - fixed);
-  actor.activations = std::max(kGpuLeast, budget - fixed - gradients);
-  out.phases = {{"rollout", fixed + actor.kv_cache}, {"update", fixed + gradients + actor.activations}};
-  out.peak = fixed + gradients + kGpuLeast;
+  actor.kv_cache = std::max(kGpuLeast, budget - rollout);
+  actor.activations = std::max(kGpuLeast, budget - update);
+  out.phases = {{"rollout", rollout + actor.kv_cache}, {"update", update + actor.activations}};
+  out.peak = std::max(rollout, update) + kGpuLeast;
   out.processes_on_host = processes;
   out.host_peak = host_copies + processes * 4 * (int64_t{1} << 30);  // CUDA's context, pinned memory, libraries
   return out;

@@ -44,13 +44,14 @@ std::vector<std::pair<int, int>> device_splits(int devices) {
   return out;
 }
 
-// The first machines that this build can drive: one, with training and generation alike.
+// What this build can drive: one machine, training and generation alike; GPUs fully sharded only.
 bool runs_today(const Setting& s) {
   const MappingSpec& map = s.mapping;
   const Layout& t = map.training;
   const bool one_kind = t.pp == 1 || t.pp == t.world();
+  const bool fits_device = s.cluster.cores > 0 || t.tp * t.pp == 1;
   return !map.split && !map.offload && s.cluster.devices <= s.cluster.per_node && map.generation_tp == t.tp &&
-         one_kind && (s.cluster.cores > 0 || s.cluster.devices == 1);
+         one_kind && fits_device;
 }
 
 std::string gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); }

@@ -91,5 +91,16 @@ TEST(MemoryEstimate, OnAGpuTheRestIsShared) {
   EXPECT_EQ(e.peak, workspace + 18 * p + 256 * kMiB);
 }
 
+TEST(MemoryEstimate, GpusShareTheStateAndKeepTwoBlocks) {
+  const DeviceKind gpu{true, int64_t{40} << 30, 0.5};
+  const MemoryEstimate e = estimate_memory({{"actor", smol(), 0, true, true, {.dp_shard = 2}}}, quickstart(), gpu, 2);
+  const int64_t p = 134'515'008, block = 3'538'944, outside = 28'346'688;
+  EXPECT_EQ(e.roles.front().masters_and_moments, 14 * p / 2);
+  EXPECT_EQ(e.roles.front().gradients, 4 * (p / 2 + outside + 2 * block + outside));
+  const int64_t rollout = (int64_t{5} << 30) + 2 * p + 4 * block + 14 * p / 2 + e.roles.front().gradients;
+  EXPECT_EQ(e.peak, rollout + 256 * kMiB);
+  EXPECT_EQ(e.roles.front().activations - e.roles.front().kv_cache, 2 * (p - outside));
+}
+
 }  // namespace
 }  // namespace tandem
