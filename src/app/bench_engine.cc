@@ -69,6 +69,8 @@ void print_setup(const BenchArguments& a) {
                                     {"model", std::filesystem::absolute(a.model).string()},
                                     {"device", a.device},
                                     {"threads", a.threads},
+                                    {"ranks", std::max(1, a.ranks)},
+                                    {"replicas", a.replicas},
                                     {"prompts", a.prompts},
                                     {"samples", a.samples},
                                     {"prompt_tokens", a.prompt_tokens},

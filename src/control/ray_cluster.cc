@@ -14,6 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -58,15 +60,12 @@ int free_port() {
   return ntohs(any.sin_port);
 }
 
-bool answers(const std::string& host, int port) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  ::inet_pton(AF_INET, host.c_str(), &to.sin_addr);
-  const bool connected = ::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
-  ::close(fd);
-  return connected;
+// What `ray start` says once its node is known to the cluster; whoever connects before is turned away.
+bool has_started(const std::string& log) {
+  std::ifstream file(log);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str().find("Ray runtime started") != std::string::npos;
 }
 
 std::string ray_program() {
@@ -83,7 +82,11 @@ RayCluster::RayCluster() {
   const std::string host = own_address();
   const int port = free_port();
   address_ = fmt::format("{}:{}", host, port);
-  std::vector<std::string> words{ray_program(),
+  // setpriv: a run that is killed takes its Ray along.
+  std::vector<std::string> words{"setpriv",
+                                 "--pdeathsig",
+                                 "TERM",
+                                 ray_program(),
                                  "start",
                                  "--head",
                                  "--block",
@@ -97,8 +100,8 @@ RayCluster::RayCluster() {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  std::string nice = "RAY_worker_niceness=0";
-  std::vector<char*> environment{nice.data()};
+  std::string nice = "RAY_worker_niceness=0", unbuffered = "PYTHONUNBUFFERED=1";
+  std::vector<char*> environment{nice.data(), unbuffered.data()};
   for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
   environment.push_back(nullptr);
 
@@ -115,18 +118,16 @@ RayCluster::RayCluster() {
   const int error = ::posix_spawnp(&pid_, arguments[0], &actions, &attributes, arguments.data(), environment.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0)
-    throw ConfigError(
-        fmt::format("trainer.ray.address is not set and {} cannot be started: {}; run ./dev setup ray and "
-                    "set TANDEM_RAY to its folder",
-                    arguments[0], std::strerror(error)));
+  if (error != 0) throw ConfigError(fmt::format("cannot start {}: {}", arguments[0], std::strerror(error)));
   const auto deadline = std::chrono::steady_clock::now() + kStartTimeout;
-  while (!answers(host, port)) {
+  while (!has_started(log)) {
     const bool gone = ::waitpid(pid_, nullptr, WNOHANG) == pid_;
     if (gone) pid_ = -1;
     if (gone || std::chrono::steady_clock::now() > deadline) {
       end();
-      throw ConfigError(fmt::format("Ray did not start on {}; {} says why", address_, log));
+      throw ConfigError(fmt::format(
+          "Ray did not start on {}: {} says why; ./dev setup ray fetches one, and TANDEM_RAY names its folder",
+          address_, log));
     }
     std::this_thread::sleep_for(50ms);
   }
