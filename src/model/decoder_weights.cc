@@ -150,7 +150,8 @@ ParameterCounts count_parameters(const DecoderWeights& weights) {
 }
 
 DecoderWeights random_weights(const ModelConfig& config, at::Device device) {
-  at::globalContext().defaultGenerator(device).set_current_seed(5);  // ranks make the same
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  generator.set_current_seed(5);  // ranks make the same
   DecoderWeights weights =
       build(config, [&](at::IntArrayRef shape) { return at::empty(shape, at::device(device).dtype(at::kBFloat16)); });
   for (auto& [name, tensor] : parameters(weights)) {
