@@ -7,6 +7,10 @@ function(tandem_folder name)
   if(sources)
     add_library(${library} STATIC ${sources})
     tandem_precompile(${library} ${name})
+    # Nothing hot in these: a quarter off the time to compile them.
+    if(name MATCHES "^(config|observe|text|data|reward|control|programs|dashboard|serve|engine|preflight|planner)$")
+      target_compile_options(${library} PRIVATE $<$<CONFIG:Release>:-O1>)
+    endif()
   else()
     set(scope INTERFACE)
     add_library(${library} INTERFACE)  # headers only

@@ -24,12 +24,12 @@ MAY_INCLUDE = {
     "serve": {"engine", "rollout", "model", "kernels", "checkpoint", "data", "text"},
     "control": {"data"},
     "programs": {"control", "engine", "reward", "data"},
-    "preflight": {"parallel", "control"},
+    "preflight": {"parallel", "control", "planner"},
     "planner": {"parallel", "control"},
     "dashboard": set(),
 }
 ANY = {"app"}
-TORCH_FREE = {"config", "observe", "text", "control", "data", "reward", "dashboard"}
+TORCH_FREE = {"config", "observe", "text", "control", "data", "reward", "dashboard", "preflight", "planner"}
 # Heavy enough to slow every file that sees them: they stay in .cc files.
 SOURCE_ONLY = re.compile(r"torch/|ATen/ATen\.h|arrow/|parquet/|yaml-cpp/|CLI/|httplib\.h")
 TORCH = re.compile(r"(torch|ATen|c10)/")

@@ -4,7 +4,8 @@
 #   MODEL_PATH=~/models/Qwen3-0.6B examples/sft/run_qwen3-0.6b.sh trainer.total_epochs=1
 #
 # TANDEM: the program (default: tandem on PATH). DATA_DIR: holds train.parquet and test.parquet
-# (`tandem data ultrachat <folder with the jsonl files> --out ~/data/ultrachat` makes them).
+# (`tandem data ultrachat <folder with the jsonl files> --out ~/data/ultrachat` makes them). TASK: sft, or reward-model
+# (examples/reward_model).
 set -euo pipefail
 
 tandem=${TANDEM:-tandem}
@@ -13,7 +14,7 @@ data_dir=${DATA_DIR:-$HOME/data/ultrachat}
 train_files=${TRAIN_FILES:-$data_dir/train.parquet}
 val_files=${VAL_FILES:-$data_dir/test.parquet}
 
-exec "$tandem" sft \
+exec "$tandem" "${TASK:-sft}" \
   data.train_files="$train_files" \
   data.val_files="$val_files" \
   data.messages_key=messages \

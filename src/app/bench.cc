@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
@@ -85,6 +87,21 @@ std::vector<std::string> words_of(const BenchArguments& a) {
   add("--activation-mb", a.activation_mb), add("--threads", a.threads), add("--ranks", a.ranks);
   add("--replicas", a.replicas), add("--timeout", a.timeout);
   return words;
+}
+
+// What the planner (tandem simulate --calibrate) needs beside the times.
+void print_setup(const BenchArguments& a) {
+  const nlohmann::ordered_json line{{"name", "setup"},
+                                    {"model", std::filesystem::absolute(a.model).string()},
+                                    {"device", a.device},
+                                    {"threads", a.threads},
+                                    {"prompts", a.prompts},
+                                    {"samples", a.samples},
+                                    {"prompt_tokens", a.prompt_tokens},
+                                    {"new_tokens", a.new_tokens},
+                                    {"micro_tokens", a.micro_tokens},
+                                    {"activation_bytes", a.activation_mb << 20}};
+  fmt::print("{}\n", line.dump());
 }
 
 class Bench {
@@ -410,8 +427,10 @@ int run_on_ranks(const BenchArguments& a) {
       bench.engine().join_team(std::move(team));
       bench.engine().follow();
     });
-  RankProcesses processes(plan, words_of(a));
+  const auto runtime = local_processes({});
+  RankGroup processes(plan, words_of(a), *runtime);
   if (on_all_ranks(a.what)) return run_alike(a, *processes.team()) ? 0 : 1;
+  print_setup(a);
   Bench bench(a);
   bench.engine().join_team(processes.team());
   run_bench(bench, a);
@@ -426,6 +445,7 @@ int run(BenchArguments a) {
   set_num_threads(a.ranks == 1 ? a.threads : std::max<int64_t>(1, (a.threads > 0 ? a.threads : cores) / a.ranks));
   if (a.ranks > 1) return run_on_ranks(a);
   if (on_all_ranks(a.what)) throw ConfigError(a.what + " wants several ranks: --ranks N");
+  print_setup(a);
   Bench bench(a);
   run_bench(bench, a);
   return 0;

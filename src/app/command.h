@@ -18,8 +18,12 @@ void add_logprobs(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);
 void add_replay(CLI::App& app, Action& action);
+void add_preflight(CLI::App& app, Action& action);
+void add_simulate(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_dashboard(CLI::App& app, Action& action);
+void add_debug(CLI::App& app, Action& action);
 void add_docs(CLI::App& app, Action& action);  // hidden: writes docs/config.md
 
 // Threads of the kernels; 0: one a core.

@@ -22,6 +22,7 @@ constexpr const char* kExamples = R"(Examples:
   tandem train --print-config key=value ...         every key, its meaning and the sizes that follow; trains nothing
   tandem sft model.path=DIR data.train_files=FILE   fine-tune on conversations; reward-model: on pairs of replies
   tandem dashboard runs                             watch runs in the browser
+  tandem debug RUN_FOLDER                           what each process of a run does
   tandem generate DIR                               chat in the terminal
   tandem serve DIR                                  answer OpenAI clients, and a chat page in the browser
   tandem logprobs DIR file.jsonl                    log-probs of token ids or chats
@@ -52,8 +53,12 @@ int run(int argc, char** argv) {
   add_data(app, action);
   add_convert(app, action);
   add_replay(app, action);
+  add_preflight(app, action);
+  add_simulate(app, action);
+  add_plan(app, action);
   add_bench(app, action);
   add_dashboard(app, action);
+  add_debug(app, action);
   add_docs(app, action);
   app.add_subcommand("version", "print the version")->callback([&] {
     action = [] { return std::puts("tandem " TANDEM_VERSION), 0; };

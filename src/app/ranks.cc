@@ -1,29 +1,23 @@
 #include "app/ranks.h"
 
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <sstream>
-#include <string_view>
 #include <thread>
 
 #include "app/chat.h"
 #include "app/options.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "control/pulse.h"
 #include "kernels/device_ops.h"
 #include "parallel/communicator_nccl.h"
-
-extern char** environ;
 
 namespace tandem {
 namespace {
@@ -39,11 +33,12 @@ std::unique_ptr<Communicator> with_gpus(std::unique_ptr<Communicator> host, Time
   return std::unique_ptr<Communicator>(make(host.release(), timeout.count()));
 }
 
-std::shared_ptr<Team> make_team(const Rendezvous& place, const RankPlan& plan, int rank) {
+std::shared_ptr<Team> make_team(const Rendezvous& place, const RankPlan& plan, int rank,
+                                std::function<void(std::string_view)> on_order = {}) {
   auto orders = place.communicator(rank, plan.size(), "orders", kOrderTimeout);
   auto work = place.communicator(rank, plan.size(), "work", plan.timeout);
   if (plan.gpus) work = with_gpus(std::move(work), plan.timeout);
-  return std::make_shared<Team>(std::move(orders), std::move(work), plan.layout);
+  return std::make_shared<Team>(std::move(orders), std::move(work), plan.layout, std::move(on_order));
 }
 
 // The name of the GPU that is `rank`'s among those that this process may use.
@@ -56,30 +51,14 @@ std::string gpu_of(int rank) {
   return name;
 }
 
-pid_t start_rank(int rank, uint16_t port, const RankPlan& plan, const std::vector<std::string>& words) {
-  std::vector<std::string> all{"tandem", words.at(0), "--rank", std::to_string(rank), "--port", std::to_string(port)};
-  all.insert(all.end(), words.begin() + 1, words.end());
-  std::vector<char*> arguments;
-  for (std::string& word : all) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  // What the configuration has to say the first rank says.
-  std::vector<std::string> own{"TANDEM_LOG=error"};
-  if (plan.gpus) own.push_back("CUDA_VISIBLE_DEVICES=" + gpu_of(rank));
-  std::vector<char*> environment;
-  for (std::string& entry : own) environment.push_back(entry.data());
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view name = std::string_view(*entry).substr(0, std::string_view(*entry).find('=') + 1);
-    if (std::ranges::none_of(own, [&](const std::string& set) { return set.starts_with(name); }))
-      environment.push_back(*entry);
-  }
-  environment.push_back(nullptr);
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environment.data());
-  if (error != 0) throw IoError(std::string("cannot start another process: ") + std::strerror(error));
-  return pid;
+WorkerSpec worker_of(int rank, uint16_t port, const RankPlan& plan, const std::vector<std::string>& words) {
+  WorkerSpec spec{.role = "actor", .device = plan.gpus ? "cuda:" + gpu_of(rank) : "cpu", .rank = rank};
+  spec.arguments = {"tandem", words.at(0), "--rank", std::to_string(rank), "--port", std::to_string(port)};
+  spec.arguments.insert(spec.arguments.end(), words.begin() + 1, words.end());
+  spec.environment = {"TANDEM_LOG=error"};  // what the configuration has to say the first rank says
+  if (plan.gpus) spec.environment.push_back("CUDA_VISIBLE_DEVICES=" + gpu_of(rank));
+  return spec;
 }
-
-bool ended(pid_t pid) { return waitpid(pid, nullptr, WNOHANG) != 0; }
 
 }  // namespace
 
@@ -99,32 +78,46 @@ RankPlan rank_plan(const Config& config) {
           !kernels::choose_device(config.trainer.device).is_cpu()};
 }
 
-RankProcesses::RankProcesses(const RankPlan& plan, const std::vector<std::string>& words)
-    : plan_(plan), place_(Rendezvous::serve("127.0.0.1", 0, plan.timeout)) {
-  for (int rank = 1; rank < plan.size(); ++rank) children_.push_back(start_rank(rank, place_.port(), plan, words));
+namespace {
+
+std::string ray_address(const RayConfig& ray) {
+  if (ray.autostart) return {};
+  if (ray.address) return *ray.address;
+  const char* given = std::getenv("RAY_ADDRESS");
+  if (given == nullptr || *given == 0)
+    throw ConfigError(
+        "trainer.runtime=ray needs to know which Ray: set trainer.ray.address=HOST:PORT, or "
+        "trainer.ray.autostart=true");
+  return given;
 }
 
-RankProcesses::~RankProcesses() {
-  const auto patience = std::uncaught_exceptions() > 0 ? 0s : kGoodbye;  // after a failure none will end by itself
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  for (const pid_t child : children_) {
-    bool gone = ended(child);
-    while (!gone && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(20ms);
-      gone = ended(child);
-    }
-    if (gone) continue;
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-  }
+}  // namespace
+
+std::unique_ptr<Runtime> make_runtime(const Config& config) {
+  if (num_ranks(config) == 1) return std::make_unique<InProcess>();
+  const auto timeout = std::chrono::duration<double>(config.trainer.fault.heartbeat_timeout);
+  const LocalOptions watch{.heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)};
+  const RayConfig& ray = config.trainer.ray;
+  if (config.trainer.runtime == "ray")
+    return ray_actors({.watch = watch, .address = ray_address(ray), .cpus = ray.cpus_per_rank});
+  return local_processes(watch);
 }
 
-void RankProcesses::wait_for_arrivals() {
+RankGroup::RankGroup(const RankPlan& plan, const std::vector<std::string>& words, Runtime& runtime)
+    : plan_(plan), runtime_(runtime), place_(Rendezvous::serve("127.0.0.1", 0, plan.timeout)) {
+  std::vector<WorkerSpec> workers;
+  for (int rank = 1; rank < plan.size(); ++rank) workers.push_back(worker_of(rank, place_.port(), plan, words));
+  runtime_.start(workers);
+}
+
+RankGroup::~RankGroup() {
+  runtime_.end(std::uncaught_exceptions() > 0 ? 0s : kGoodbye);  // after a failure none will end by itself
+}
+
+void RankGroup::wait_for_arrivals() {
   const auto deadline = std::chrono::steady_clock::now() + plan_.timeout;
   while (!place_.all_arrived(plan_.size())) {
-    for (size_t i = 0; i < children_.size(); ++i)
-      if (ended(children_[i]))
-        throw CommunicationError(fmt::format("rank {} ended before the run began; its own error says why", i + 1));
+    runtime_.throw_if_lost();
     if (std::chrono::steady_clock::now() > deadline)
       throw CommunicationError(fmt::format(
           "not all {} ranks came within actor_rollout_ref.nccl_timeout={} s; raise it where the machine is slow",
@@ -133,7 +126,7 @@ void RankProcesses::wait_for_arrivals() {
   }
 }
 
-std::shared_ptr<Team> RankProcesses::team(int64_t optimizer_steps) {
+std::shared_ptr<Team> RankGroup::team(int64_t optimizer_steps) {
   wait_for_arrivals();
   auto team = make_team(place_, plan_, 0);
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
@@ -143,9 +136,13 @@ std::shared_ptr<Team> RankProcesses::team(int64_t optimizer_steps) {
 namespace {
 
 void join_and_work(const RankPlan& plan, const RankAddress& address, const RankWork& work) {
+  const auto pulse = Pulse::from_environment();
+  const auto tell = [&pulse](std::string_view what) {
+    if (pulse) pulse->doing(what);
+  };
   const Rendezvous place = Rendezvous::join("127.0.0.1", address.port, plan.timeout);
   place.arrive(address.rank);
-  const auto team = make_team(place, plan, address.rank);
+  const auto team = make_team(place, plan, address.rank, tell);
   int64_t optimizer_steps = 0;
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
   work(team, optimizer_steps);

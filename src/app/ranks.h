@@ -1,15 +1,15 @@
-// The processes of a run: the first one holds the program, the rewards and all files; the others are started by it with
-// the same words and follow its engine.
+// The ranks of a run: this process holds the program, the rewards and all files; the others are workers of a Runtime,
+// started with the same words, and follow its engine.
 #pragma once
-
-#include <sys/types.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
+#include "control/runtime.h"
 #include "engine/team.h"
 #include "parallel/communicator_gloo.h"
 
@@ -17,6 +17,7 @@ namespace tandem {
 
 int num_ranks(const Config& config);
 Layout run_layout(const Config& config);
+std::unique_ptr<Runtime> make_runtime(const Config& config);
 
 // How processes work together.
 struct RankPlan {
@@ -34,25 +35,26 @@ struct RankAddress {
   uint16_t port = 0;
 };
 
-class RankProcesses {
+// The others of one group, from their start to their end. WorkerLost or CommunicationError where one does not come.
+class RankGroup {
  public:
   // Starts all ranks but the first: this program with `words`, a subcommand first, after which it is told --rank and
-  // --port. Does not wait for them.
-  RankProcesses(const RankPlan& plan, const std::vector<std::string>& words);
-  // Waits a moment for them to end by themselves, then kills them.
-  ~RankProcesses();
-  RankProcesses(const RankProcesses&) = delete;
-  RankProcesses& operator=(const RankProcesses&) = delete;
+  // --port. Does not wait for them. `runtime` must outlive it.
+  RankGroup(const RankPlan& plan, const std::vector<std::string>& words, Runtime& runtime);
+  // Waits a moment for them to end by themselves, then ends them.
+  ~RankGroup();
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
 
-  // Waits until all have come; `optimizer_steps` of the run are told to them. CommunicationError when one does not.
+  // Waits until all have come; `optimizer_steps` of the run are told to them.
   std::shared_ptr<Team> team(int64_t optimizer_steps = 0);
 
  private:
   void wait_for_arrivals();
 
   RankPlan plan_;
+  Runtime& runtime_;
   Rendezvous place_;
-  std::vector<pid_t> children_;
 };
 
 // A started rank's whole life; returns the exit code. `work` is given its team and the run's optimizer steps.

@@ -19,15 +19,14 @@ bool every(int64_t period, int64_t step) { return period > 0 && step % period ==
 }  // namespace
 
 RunSaver::RunSaver(const TrainerConfig& config, int64_t total_steps, const std::filesystem::path& run_folder,
-                   CheckpointManager& checkpoints, StatefulRoles roles, std::optional<Journal>& journal,
-                   PhaseTimer& timer)
+                   CheckpointManager& checkpoints, std::optional<Journal>& journal, PhaseTimer& timer, bool keep_copy)
     : config_(config),
       total_steps_(total_steps),
       run_folder_(run_folder),
       checkpoints_(checkpoints),
-      roles_(roles),
       journal_(journal),
       timer_(timer),
+      keep_copy_(keep_copy),
       writer_(checkpoints, config.checkpoint.max_write_mb_per_s * 1e6) {
   if (config.checkpoint.remote_path) remote_.emplace(*config.checkpoint.remote_path);
 }
@@ -44,28 +43,56 @@ bool RunSaver::disk_is_due(int64_t step) const {
   return every(config_.checkpoint.local_freq, step) || remote_is_due(step);
 }
 
+bool RunSaver::has_room() {
+  const double needed = static_cast<double>(run_state_bytes(*roles_)) / (1 << 30);
+  const double available = host_memory().available_gb;
+  if (available <= 0 || needed <= kMemoryShare * available) return true;
+  if (memory_) return false;  // the place of the copy before will do
+  has_memory_ = false;
+  log_warn(
+      fmt::format("a copy of the state takes {:.1f} GB and {:.1f} are free: none is kept in memory, and each "
+                  "save makes its step wait; trainer.checkpoint.memory_freq=0 and "
+                  "trainer.checkpoint.async_save=false say so without this warning",
+                  needed, available));
+  return false;
+}
+
 // Null, with one warning, where memory is short.
 std::shared_ptr<RunState> RunSaver::copy(Progressed progressed) {
   if (!has_memory_) return nullptr;
-  memory_.reset();  // its memory is used again, unless it is still being written
-  auto free = std::ranges::find_if(copies_, [](const auto& state) { return state.use_count() == 1; });
-  if (free == copies_.end()) {
-    const double needed = static_cast<double>(run_state_bytes(roles_)) / (1 << 30);
-    const double available = host_memory().available_gb;
-    if (available > 0 && needed > kMemoryShare * available) {
-      has_memory_ = false;
-      log_warn(
-          fmt::format("a copy of the state takes {:.1f} GB and {:.1f} are free: none is kept in memory, and each "
-                      "save makes its step wait; trainer.checkpoint.memory_freq=0 and "
-                      "trainer.checkpoint.async_save=false say so without this warning",
-                      needed, available));
-      return nullptr;
-    }
+  if (!keep_copy_) memory_.reset();  // its memory is used again, unless it is still being written
+  const auto find_free = [this] {
+    return std::ranges::find_if(copies_, [](const auto& state) { return state.use_count() == 1; });
+  };
+  auto free = find_free();
+  if (free == copies_.end() && has_room()) {
     copies_.push_back(std::make_shared<RunState>());
     free = std::prev(copies_.end());
+  } else if (free == copies_.end() && memory_) {
+    memory_.reset();
+    free = find_free();
   }
-  copy_run_state(roles_, std::move(progressed), **free);
+  if (free == copies_.end()) return nullptr;
+  copy_run_state(*roles_, std::move(progressed), **free);
   return *free;
+}
+
+void RunSaver::keep_in_memory(Progressed progressed) {
+  if (config_.checkpoint.memory_freq == 0) return;
+  if (const auto state = copy(std::move(progressed))) memory_ = state;
+}
+
+void RunSaver::write_memory_copy() {
+  wait();
+  if (!memory_ || !roles_ || memory_->progressed.step <= saved_step_) return;
+  if (journal_) journal_->start_file(memory_->progressed.step);
+  write_beside(memory_->progressed.step, memory_);
+  wait();
+}
+
+void RunSaver::detach() {
+  wait();
+  roles_.reset();
 }
 
 void RunSaver::after_step(Progressed progressed, bool force, const std::function<void()>& log) {
@@ -93,7 +120,7 @@ void RunSaver::write_beside(int64_t step, std::shared_ptr<const RunState> state)
   writer_.start(
       step,
       [this, state = std::move(state)](const std::filesystem::path& folder, WritePace* pace) {
-        write_run_state(folder, *state, roles_, pace);
+        write_run_state(folder, *state, *roles_, pace);
       },
       upload_of(step));
 }
@@ -111,7 +138,7 @@ void RunSaver::write_here(const Progressed& progressed, const std::function<void
   writer_.start(
       progressed.step,
       [&](const std::filesystem::path& folder, WritePace*) {
-        write_run_state(folder, progressed, roles_);
+        write_run_state(folder, progressed, *roles_);
         logged = true;
         log();
       },

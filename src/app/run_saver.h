@@ -19,9 +19,14 @@ namespace tandem {
 
 class RunSaver {
  public:
-  // All must outlive it. `journal` may be empty, and be filled later.
+  // All must outlive it. `journal` may be empty, and be filled later. `keep_copy`: a newer copy in memory takes no room
+  // from the one before until it is whole, so that one stays if a rank is lost meanwhile.
   RunSaver(const TrainerConfig& config, int64_t total_steps, const std::filesystem::path& run_folder,
-           CheckpointManager& checkpoints, StatefulRoles roles, std::optional<Journal>& journal, PhaseTimer& timer);
+           CheckpointManager& checkpoints, std::optional<Journal>& journal, PhaseTimer& timer, bool keep_copy);
+
+  // The roles whose state is saved from here on; they must live until detach(), which waits for what is being written.
+  void attach(StatefulRoles roles) { roles_.emplace(roles); }
+  void detach();
 
   // The newest checkpoint in object storage, brought here; nothing where there is none, or no such storage.
   std::optional<Checkpoint> fetch_remote();
@@ -33,6 +38,10 @@ class RunSaver {
 
   // Of the saves that have ended since the last call; warns of those that failed.
   Metrics take_metrics();
+
+  // A copy in memory out of turn, and the newest such copy to disk, where that is older.
+  void keep_in_memory(Progressed progressed);
+  void write_memory_copy();
 
   void wait();    // for what is being written
   void finish();  // the same; IoError when the last one failed
@@ -47,6 +56,7 @@ class RunSaver {
  private:
   bool disk_is_due(int64_t step) const;
   bool remote_is_due(int64_t step) const;
+  bool has_room();
   std::shared_ptr<RunState> copy(Progressed progressed);
   void write_beside(int64_t step, std::shared_ptr<const RunState> state);
   CheckpointWriter::Fill upload_of(int64_t step);
@@ -59,9 +69,10 @@ class RunSaver {
   std::filesystem::path run_folder_;
   std::optional<ObjectStore> remote_;
   CheckpointManager& checkpoints_;
-  StatefulRoles roles_;
+  std::optional<StatefulRoles> roles_;
   std::optional<Journal>& journal_;
   PhaseTimer& timer_;
+  const bool keep_copy_;
   bool has_memory_ = true;  // for copies
   std::vector<std::shared_ptr<RunState>> copies_;
   std::shared_ptr<RunState> memory_;

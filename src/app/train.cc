@@ -6,6 +6,7 @@
 
 #include "app/command.h"
 #include "app/config_words.h"
+#include "app/preflight_run.h"
 #include "app/ranks.h"
 #include "app/run_summary.h"
 #include "app/train_run.h"
@@ -37,6 +38,7 @@ int train(const TrainArguments& arguments) {
   }
   set_num_threads(threads_of_a_rank(config));
   if (arguments.address.rank > 0) return follow_run(config, arguments.address);
+  preflight_of_run(config);
   TrainRun run(std::move(config), arguments.words);
   const RunSummary summary = run.run();
   print_line(describe_run(summary));

@@ -18,32 +18,14 @@ namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 PromptDataset load_data(const DatasetOptions& options, const Config& config, const Chat& chat) {
   const std::string kwargs = config.data.apply_chat_template_kwargs.text;
   return PromptDataset(options, [&](const std::vector<Message>& messages) { return chat.encode(messages, kwargs); });
-}
-
-template <class Worker>
-WorkerGroup<Worker> single(std::shared_ptr<Worker> worker, CallObserver observer) {
-  return WorkerGroup<Worker>({std::move(worker)}, observer);
-}
-
-int64_t optimizer_steps(const Config& config, int64_t train_rows) {
-  const int64_t steps = total_steps(config, train_rows) - config.trainer.critic_warmup;
-  return std::max<int64_t>(1, steps) * derived_sizes(config).optimizer_steps_per_step;
-}
-
-template <class Options>
-Options with_progress(Options options, Progress& progress, WatchedRun& watched) {
-  options.on_tokens = [&progress, &watched](int64_t tokens) {
-    progress.advance(tokens);
-    watched.work_done(tokens);
-  };
-  return options;
 }
 
 void add_seconds(std::vector<Metric>& totals, const Metrics& timing) {
@@ -60,12 +42,9 @@ std::unique_ptr<RewardFunction> reward_function(const Config& config) {
   return make_reward(reward_options(config));
 }
 
-void check_same_vocabulary(const ModelConfig& critic, const ModelConfig& policy) {
-  if (critic.vocab_size == policy.vocab_size) return;
-  throw ConfigError(
-      fmt::format("critic.model.path: a vocabulary of {} ids, but the policy's has {}; the critic reads the "
-                  "policy's tokens: use a model with the same tokenizer",
-                  critic.vocab_size, policy.vocab_size));
+RestartBudget restart_budget(const FaultConfig& fault) {
+  const auto window = std::chrono::duration<double>(fault.window_minutes * 60);
+  return {fault.max_restarts, std::chrono::duration_cast<RestartBudget::Clock::duration>(window)};
 }
 
 // Null where none is asked for, or none can be written.
@@ -79,17 +58,11 @@ std::unique_ptr<SamplesLog> dump_of(const std::optional<std::string>& folder, in
   }
 }
 
-// Adapters leave the model below them as it was: that model is the reference.
-Reference make_reference(const Config& config, Engine& actor, std::shared_ptr<TrajectoryStore> store) {
-  const ReferenceOptions options = reference_options(config);
-  if (!has_adapters(actor.decoder().weights())) return {options, std::move(store)};
-  return {options, std::make_unique<Decoder>(actor.decoder().base()), std::move(store)};
-}
-
 }  // namespace
 
 TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
     : config_(supported(std::move(config))),
+      words_({"train"}),
       folder_(run_folder(config_)),
       chat_(resolve_model(config_.actor_rollout_ref.model.path)),
       train_data_(load_data(train_data_options(config_), config_, chat_)),
@@ -98,94 +71,66 @@ TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
       store_(std::make_shared<TrajectoryStore>()),
       guard_({folder_, resolve_model(config_.actor_rollout_ref.model.path), resolved_yaml(config_),
               config_.trainer.nonfinite_update == "skip"}),
-      actor_(single(std::make_shared<Engine>(guarded_engine_options(), &chat_.tokenizer(), store_),
-                    {&timer_, &progress_})),
-      reward_(single(std::make_shared<RewardWorker>(reward_function(config_), store_, chat_.tokenizer(),
-                                                    overlong_options(config_), given_rewards(journal_)),
-                     {&timer_, &progress_})),
-      reference_(needs_reference(config_) ? std::make_optional(single(std::make_shared<Reference>(make_reference(
-                                                                          config_, actor_.worker(0), store_)),
-                                                                      {&timer_, &progress_}))
-                                          : std::nullopt),
-      critic_(needs_critic(config_)
-                  ? std::make_optional(
-                        single(std::make_shared<Critic>(guarded_critic_options(), store_), {&timer_, &progress_}))
-                  : std::nullopt),
-      program_(make_program(program_options(config_, train_data_.size()), roles())),
+      reward_({std::make_shared<RewardWorker>(reward_function(config_), store_, chat_.tokenizer(),
+                                              overlong_options(config_), given_rewards(journal_))},
+              {&timer_, &progress_}),
+      runtime_(make_runtime(config_)),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
                    static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))),
-      saver_(config_.trainer, total_steps_, folder_, checkpoints_,
-             {actor_.worker(0), critic_ ? &critic_->worker(0) : nullptr}, journal_, timer_) {
+      saver_(config_.trainer, total_steps_, folder_, checkpoints_, journal_, timer_, num_ranks(config_) > 1),
+      restarts_(restart_budget(config_.trainer.fault)) {
+  words_.insert(words_.end(), words.begin(), words.end());
+  attempt_.emplace(context());
+  saver_.attach(attempt_->stateful());
   if (!config_.data.val_files.empty()) validation_data_ = load_data(validation_data_options(config_), config_, chat_);
-  const Decoder& policy = actor_.worker(0).decoder();
+  const Decoder& policy = attempt_->actor().worker(0).decoder();
   if (has_adapters(policy.weights())) log_info(describe_adapters(policy.weights()));
-  if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), policy.config());
+  attempt_->start_ranks();
   if (num_ranks(config_) > 1) {
-    std::vector<std::string> command{"train"};
-    command.insert(command.end(), words.begin(), words.end());
-    ranks_.emplace(rank_plan(config_), command);
-    actor_.worker(0).join_team(ranks_->team(optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))));
+    log_info(fmt::format("{} ranks as {}:", num_ranks(config_), runtime_->name()));
+    for (const std::string& line : worker_table(attempt_->workers())) log_info("  " + line);
   }
 }
 
-EngineOptions TrainRun::guarded_engine_options() {
-  EngineOptions options = with_progress(
-      engine_options(config_, chat_.special(), optimizer_steps(config_, static_cast<int64_t>(train_data_.size()))),
-      progress_, watched_);
-  if (!config_.trainer.profile.steps.empty())
-    options.on_pass = [this](const GeneratorPass& pass) { watched_.pass_done(pass); };
-  options.on_finished = [this](const TrajectoryPtr& trajectory) { reward_.worker(0).submit(trajectory); };
-  options.between_passes = [this] { reward_.worker(0).throw_failed(); };
-  options.drawn = drawn_samples(journal_);
-  options.trainer.on_nonfinite = [this](const NonFiniteUpdate& update) {
-    return guard_("actor", update, actor_.worker(0).decoder());
-  };
-  return options;
+AttemptContext TrainRun::context() {
+  return {config_,  words_, chat_,    train_data_.size(), store_, reward_,
+          journal_, guard_, watched_, progress_,          timer_, *runtime_};
 }
 
-CriticOptions TrainRun::guarded_critic_options() {
-  CriticOptions options = with_progress(critic_options(config_, total_steps_), progress_, watched_);
-  options.trainer.on_nonfinite = [this](const NonFiniteUpdate& update) {
-    return guard_("critic", update, critic_->worker(0).decoder());
-  };
-  return options;
-}
-
-Roles TrainRun::roles() {
-  if (const auto options = token_advantage_options(config_))
-    token_advantages_ =
-        single(std::make_shared<TokenAdvantages>(*options, parse_kl_type(config_.algorithm.kl_penalty), store_),
-               {&timer_, &progress_});
-  const auto if_any = [](auto& group) { return group ? &*group : nullptr; };
-  return {actor_, reward_, if_any(reference_), if_any(token_advantages_), if_any(critic_)};
+void TrainRun::take(const Progressed& progressed) {
+  prompts_.emplace(train_data_, loader_options(config_), progressed.data);
+  rollouts_.assign(progressed.rollouts);
+  if (progressed.kl_coefficient) attempt_->program().restore(*progressed.kl_coefficient);
+  step_ = progressed.step;
 }
 
 void TrainRun::resume() {
-  std::optional<Checkpoint> from = checkpoint_to_resume(config_.trainer, checkpoints_);
-  if (!from && config_.trainer.resume_mode == "auto") from = saver_.fetch_remote();
-  StreamState data;
-  if (from) {
-    const Progressed saved =
-        read_run_state(from->folder, from->step, {actor_.worker(0), critic_ ? &critic_->worker(0) : nullptr});
-    data = saved.data;
-    rollouts_.assign(saved.rollouts);
-    if (saved.kl_coefficient) program_->restore(*saved.kl_coefficient);
-    step_ = from->step;
+  resumed_from_ = checkpoint_to_resume(config_.trainer, checkpoints_);
+  if (!resumed_from_ && config_.trainer.resume_mode == "auto") resumed_from_ = saver_.fetch_remote();
+  if (resumed_from_) {
+    take(read_run_state(resumed_from_->folder, resumed_from_->step, attempt_->stateful()));
     saver_.resumed_at(step_);
-    log_info(fmt::format("resuming after step {} from {}", step_, from->folder.string()));
+    log_info(fmt::format("resuming after step {} from {}", step_, resumed_from_->folder.string()));
+  } else {
+    take({});
   }
-  prompts_.emplace(train_data_, loader_options(config_), data);  // refuses data before any file is touched
-  const auto kept = open_journal(from.has_value());
+  open_journal();  // after data that does not fit was refused: before any file is touched
+  const auto kept = kept_records(resumed_from_.has_value());
   tracker_ = open_records(config_.trainer, folder_, resolved_yaml(config_), kept);
   samples_.emplace(folder_ / "samples.jsonl", kept);
+  written_ = {step_, step_};
+  if (num_ranks(config_) > 1) worker_file_.emplace(folder_ / "workers.json", *runtime_);
 }
 
-// Returns the last step whose records stay; nothing where a run begins.
-std::optional<int64_t> TrainRun::open_journal(bool from_checkpoint) {
+void TrainRun::open_journal() {
+  if (const auto options = journal_options(config_, static_cast<int64_t>(train_data_.size()), folder_))
+    journal_.emplace(*options);
+}
+
+// The last step whose records stay; nothing where a run begins.
+std::optional<int64_t> TrainRun::kept_records(bool from_checkpoint) {
   const auto records = from_checkpoint ? std::make_optional(step_) : std::nullopt;
-  const auto options = journal_options(config_, static_cast<int64_t>(train_data_.size()), folder_);
-  if (!options) return records;
-  journal_.emplace(*options);
+  if (!journal_) return records;
   if (config_.trainer.resume_mode == "disable" && !journal_->empty()) journal_->set_aside();
   const size_t samples = journal_->samples_after(step_);
   if (samples == 0) return records;
@@ -197,19 +142,17 @@ std::optional<int64_t> TrainRun::open_journal(bool from_checkpoint) {
 }
 
 RunSummary TrainRun::run() {
-  catch_interrupts();
-  resume();
-  summary_.folder = folder_;
-  watched_.during(step_, [this] { steps(); });
-  summary_.last_step = step_;
-  summary_.interrupted = interrupted() && step_ < total_steps_;
-  watched_.ended(step_, summary_.interrupted);
+  watched_.run(
+      summary_, step_, total_steps_, [this] { resume(); }, [this] { run_on(); });
   return std::move(summary_);
 }
 
 void TrainRun::steps() {
+  // From here on a lost rank costs no step that is done.
+  if (num_ranks(config_) > 1 && !saver_.in_memory()) saver_.keep_in_memory(progressed());
   progress_.step(step_, total_steps_, "");
-  if (validation_data_ && (config_.trainer.val_before_train || config_.trainer.val_only)) {
+  if (validation_data_ && summary_.validations.empty() &&
+      (config_.trainer.val_before_train || config_.trainer.val_only)) {
     const Metrics metrics = validate(step_);
     tracker_->log(step_, metrics);
   }
@@ -226,6 +169,10 @@ void TrainRun::steps() {
 }
 
 void TrainRun::one_step() {
+  if (recovering_since_ && step_ >= written_.metrics) {
+    recovery_seconds_ += seconds_since(*recovering_since_);
+    recovering_since_.reset();
+  }
   timer_.reset();
   watched_.begin_step(step_ + 1, timer_);
   const auto start = Clock::now();
@@ -238,10 +185,10 @@ void TrainRun::one_step() {
     };
     if (journal_) journal_->begin_step(step_ + 1);
     guard_.begin_step(step_ + 1);
-    result = program_->step(next_prompts, step_);
+    result = attempt_->program().step(next_prompts, step_);
     ++step_;
-    if (journal_) journal_->commit(actor_.worker(0).policy_version(), result.batch.samples.size());
-    write_samples(step_, result.batch.samples);
+    if (journal_) journal_->commit(attempt_->actor().worker(0).policy_version(), result.batch.samples.size());
+    if (step_ > written_.samples) write_samples(step_, result.batch.samples);
     rollouts_.add(step_, result.batch.samples, *store_);
     store_->clear();
   }
@@ -249,31 +196,40 @@ void TrainRun::one_step() {
   watched_.end_step(timer_);
 }
 
-void TrainRun::finish_step(const StepResult& result, double seconds) {
+Metrics TrainRun::step_metrics(const StepResult& result, double seconds) {
   const DerivedSizes sizes = derived_sizes(config_);
   Metrics metrics = batch_metrics(result.batch, sizes.response_length, sizes.prompt_length);
   metrics.merge(result.metrics);
-  metrics.merge(actor_.worker(0).take_generation());
+  metrics.merge(attempt_->actor().worker(0).take_generation());
   metrics.merge(reward_.worker(0).take_report());
   if (journal_) metrics.merge(journal_->take_metrics());
   metrics.merge(throughput_metrics(result.batch.samples, seconds));
   metrics.set("training/global_step", static_cast<double>(step_));
   metrics.set("training/epoch", static_cast<double>(prompts_->state().loader.epoch));
+  return metrics;
+}
+
+void TrainRun::finish_step(const StepResult& result, double seconds) {
+  Metrics metrics = step_metrics(result, seconds);
+  if (step_ <= written_.metrics) return saver_.after_step(progressed(), interrupted(), [] {});
   if (validation_data_ && due(config_.trainer.test_freq)) metrics.merge(validate(step_));
   metrics.merge(saver_.take_metrics());
+  if (restarts_.total() > 0) metrics.set("perf/recoveries", static_cast<double>(restarts_.total()));
+  const double score = metrics.get("critic/score/mean").value_or(0);
+  const double length = metrics.get("response_length/mean").value_or(0);
   const auto log = [&] {
     Metrics timing;
     timer_.report(timing);
+    if (const double recovery = std::exchange(recovery_seconds_, 0); recovery > 0)
+      timing.set("timing_s/recovery", recovery);
     add_seconds(summary_.seconds_by_phase, timing);
     metrics.merge(timing);
     tracker_->log(step_, metrics);
+    written_.metrics = step_;
+    summary_.rewards.push_back(score);
+    progress_.step(step_, total_steps_, fmt::format("reward {:.3f}  length {:.1f}  {:.1f} s", score, length, seconds));
   };
   saver_.after_step(progressed(), interrupted(), log);
-  const double score = metrics.get("critic/score/mean").value_or(0);
-  summary_.rewards.push_back(score);
-  progress_.step(step_, total_steps_,
-                 fmt::format("reward {:.3f}  length {:.1f}  {:.1f} s", score,
-                             metrics.get("response_length/mean").value_or(0), seconds));
 }
 
 bool TrainRun::due(int64_t every) const { return every > 0 && (step_ % every == 0 || step_ == total_steps_); }
@@ -288,7 +244,7 @@ Metrics TrainRun::validate(int64_t step) {
   for (size_t begin = 0; begin < size; begin += at_once) {
     PromptList prompts;
     for (size_t i = begin; i < std::min(size, begin + at_once); ++i) prompts.push_back((*validation_data_)[i]);
-    const RolloutBatch drawn = actor_.call<&Engine::generate_validation>("testing", prompts);
+    const RolloutBatch drawn = attempt_->actor().call<&Engine::generate_validation>("testing", prompts);
     const ScoredBatch scored = reward_.call<&RewardWorker::score>("testing", drawn);
     for (auto& sample : validation_samples(scored, *store_)) all.push_back(std::move(sample));
     for (const Sample& sample : scored.samples) {
@@ -307,10 +263,11 @@ Metrics TrainRun::validate(int64_t step) {
 }
 
 Progressed TrainRun::progressed() const {
-  return {step_, prompts_->state(), program_->kl_coefficient(), rollouts_.rollouts()};
+  return {step_, prompts_->state(), attempt_->program().kl_coefficient(), rollouts_.rollouts()};
 }
 
 void TrainRun::write_samples(int64_t step, const RolloutBatch& batch) {
+  written_.samples = step;
   std::unique_ptr<SamplesLog> dump = dump_of(config_.trainer.rollout_data_dir, step);
   for (const Sample& sample : batch) {
     const SampleRecord record = sample_record(step, sample, *store_->get(sample.handle), chat_.tokenizer());

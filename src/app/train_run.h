@@ -1,20 +1,23 @@
-// A training run: builds every part from the configuration, resumes, steps, validates, saves, reports.
+// A training run: builds every part from the configuration, resumes, steps, validates, saves, reports. Where a rank is
+// lost, the attempt with all its parts is made anew from the newest state, and the steps since then are made again.
 #pragma once
 
-#include <functional>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "app/attempt.h"
 #include "app/chat.h"
 #include "app/nonfinite.h"
-#include "app/ranks.h"
 #include "app/run_journal.h"
 #include "app/run_saver.h"
 #include "app/watch_run.h"
+#include "app/worker_file.h"
 #include "checkpoint/manager.h"
 #include "config/config.h"
+#include "control/restart_budget.h"
 #include "data/prompt_stream.h"
 #include "observe/progress.h"
 #include "observe/samples_log.h"
@@ -24,13 +27,10 @@
 namespace tandem {
 
 // What a run leaves for a closing summary.
-struct RunSummary {
+struct RunSummary : RunEnd {
   std::vector<double> rewards;           // critic/score/mean by step
   std::vector<Metrics> validations;      // in time order; the first is from before training if asked for
   std::vector<Metric> seconds_by_phase;  // totals, without the prefix timing_s/
-  std::filesystem::path folder, last_checkpoint;
-  int64_t last_step = 0;
-  bool interrupted = false;
 };
 
 class TrainRun {
@@ -42,20 +42,34 @@ class TrainRun {
   RunSummary run();
 
  private:
-  Roles roles();  // makes token_advantages_
+  using Clock = std::chrono::steady_clock;
+
   void resume();
+  void take(const Progressed& progressed);
+  void open_journal();
+  std::optional<int64_t> kept_records(bool from_checkpoint);
+  void run_on();
   void steps();
   void one_step();
   Metrics validate(int64_t step);
   Progressed progressed() const;
-  EngineOptions guarded_engine_options();
-  CriticOptions guarded_critic_options();
-  std::optional<int64_t> open_journal(bool from_checkpoint);
   void finish_step(const StepResult& result, double seconds);
+  Metrics step_metrics(const StepResult& result, double seconds);
   void write_samples(int64_t step, const RolloutBatch& batch);
   bool due(int64_t every) const;
 
+  AttemptContext context();
+  void recover(std::string cause);
+  void rebuild();
+  void restore();
+
+  // What is written already, and stays: steps that are made again write nothing.
+  struct Written {
+    int64_t samples = 0, metrics = 0;  // the last step
+  };
+
   Config config_;
+  std::vector<std::string> words_;
   std::filesystem::path folder_;
   Chat chat_;
   PromptDataset train_data_;
@@ -67,19 +81,21 @@ class TrainRun {
   std::shared_ptr<TrajectoryStore> store_;
   std::optional<Journal> journal_;  // opened by resume()
   NonFiniteGuard guard_;
-  std::optional<RankProcesses> ranks_;  // ends after the engine, which dismisses them
-  WorkerGroup<Engine> actor_;
   WorkerGroup<RewardWorker> reward_;
-  std::optional<WorkerGroup<Reference>> reference_;
-  std::optional<WorkerGroup<Critic>> critic_;
-  std::optional<WorkerGroup<TokenAdvantages>> token_advantages_;
-  std::unique_ptr<Program> program_;
+  std::unique_ptr<Runtime> runtime_;
+  std::optional<WorkerFile> worker_file_;
+  std::optional<Attempt> attempt_;
   CheckpointManager checkpoints_;
   RolloutBuffer rollouts_;
   RunSaver saver_;
+  std::optional<Checkpoint> resumed_from_;
   std::optional<PromptStream> prompts_;
   std::optional<Tracker> tracker_;
   std::optional<SamplesLog> samples_;
+  Written written_;
+  RestartBudget restarts_;
+  std::optional<Clock::time_point> recovering_since_;  // until the run is where it was
+  double recovery_seconds_ = 0;                        // not yet reported
   RunSummary summary_;
 };
 

@@ -121,13 +121,8 @@ void TuneRun::resume() {
 }
 
 TuneSummary TuneRun::run() {
-  catch_interrupts();
-  resume();
-  summary_.folder = folder_;
-  watched_.during(step_, [this] { steps(); });
-  summary_.last_step = step_;
-  summary_.interrupted = interrupted() && step_ < total_steps_;
-  watched_.ended(step_, summary_.interrupted);
+  watched_.run(
+      summary_, step_, total_steps_, [this] { resume(); }, [this] { steps(); });
   return std::move(summary_);
 }
 

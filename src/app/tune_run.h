@@ -22,12 +22,9 @@ namespace tandem {
 
 enum class TuningTask { kSupervised, kPreference };
 
-struct TuneSummary {
+struct TuneSummary : RunEnd {
   std::vector<double> losses;  // train/loss by step
   std::optional<Metrics> validation;
-  std::filesystem::path folder, last_checkpoint;
-  int64_t last_step = 0;
-  bool interrupted = false;
 };
 
 class TuneRun {

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "app/interrupt.h"
 #include "app/options.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -64,8 +65,22 @@ void WatchedRun::open_log(int64_t step) {
                         : fmt::format("went on after step {} (process {})", step, ::getpid()));
 }
 
-void WatchedRun::ended(int64_t step, bool interrupted) {
-  log_->event("end", "info", fmt::format("{} after step {}", interrupted ? "stopped by request" : "finished", step));
+void WatchedRun::run(RunEnd& end, const int64_t& step, int64_t total_steps, const std::function<void()>& resume,
+                     const std::function<void()>& steps) {
+  catch_interrupts();
+  resume();
+  end.folder = folder_;
+  open_log(step);
+  try {
+    steps();
+  } catch (const std::exception& error) {
+    log_->event("failure", "error", error.what());
+    throw;
+  }
+  end.last_step = step;
+  end.interrupted = interrupted() && step < total_steps;
+  log_->event("end", "info",
+              fmt::format("{} after step {}", end.interrupted ? "stopped by request" : "finished", step));
 }
 
 void WatchedRun::begin_step(int64_t step, PhaseTimer& timer) {

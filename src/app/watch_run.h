@@ -19,23 +19,22 @@ namespace tandem {
 // By the tokenizer in a model's folder (actor_rollout_ref.model.path of a run); each is read once.
 TokenTexts tokenizer_texts();
 
+// How a run ended.
+struct RunEnd {
+  std::filesystem::path folder, last_checkpoint;
+  int64_t last_step = 0;
+  bool interrupted = false;
+};
+
 class WatchedRun {
  public:
   // The dashboard listens from here on, so that a port that is taken is refused before long work; it shows `folder`.
   WatchedRun(const RunConfig& config, std::filesystem::path folder);
 
-  // Opens the log; from here on warnings and errors are its lines. `run` is called, its exceptions are logged too.
-  template <class Run>
-  auto during(int64_t step, const Run& run) {
-    open_log(step);
-    try {
-      return run();
-    } catch (const std::exception& error) {
-      log_->event("failure", "error", error.what());
-      throw;
-    }
-  }
-  void ended(int64_t step, bool interrupted);  // the run's last word
+  // The course of every run: `resume` sets `step`, then `steps` brings it to `total_steps` unless it is interrupted;
+  // its warnings, errors and exceptions are lines of the log. Fills all of `end` but the checkpoint.
+  void run(RunEnd& end, const int64_t& step, int64_t total_steps, const std::function<void()>& resume,
+           const std::function<void()>& steps);
 
   // Around a step, counted from 1.
   void begin_step(int64_t step, PhaseTimer& timer);

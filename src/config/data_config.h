@@ -4,15 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "config/json_text.h"
+#include "config/rows_config.h"
 
 namespace tandem {
 
-struct DataConfig {
-  std::vector<std::string> train_files = {"~/data/rlhf/gsm8k/train.parquet"};
-  std::vector<std::string> val_files = {"~/data/rlhf/gsm8k/test.parquet"};
+struct DataConfig : RowsConfig {
   std::string prompt_key = "prompt";
   std::string reward_fn_key = "data_source";
   int64_t train_batch_size = 1024;
@@ -21,17 +18,16 @@ struct DataConfig {
   int64_t max_response_length = 512;
   bool filter_overlong_prompts = false;
   std::string truncation = "error";
-  bool shuffle = true;
-  std::optional<int64_t> seed;
-  int64_t train_max_samples = -1;
-  int64_t val_max_samples = -1;
-  JsonText apply_chat_template_kwargs;
   int64_t dataloader_num_workers = 8;
+
+  DataConfig() {
+    train_files = {"~/data/rlhf/gsm8k/train.parquet"};
+    val_files = {"~/data/rlhf/gsm8k/test.parquet"};
+  }
 
   template <class V>
   void fields(V&& v) {
-    v("train_files", train_files, "files of training rows (.parquet, .json, .jsonl), concatenated in this order");
-    v("val_files", val_files, "files of validation rows; [] turns validation off");
+    RowsConfig::fields(v);
     v("prompt_key", prompt_key, "column holding the prompt: a list of {role, content} messages");
     v("reward_fn_key", reward_fn_key, "column whose value chooses the reward rule");
     v("train_batch_size", train_batch_size, "prompts a step; each is sampled actor_rollout_ref.rollout.n times");
@@ -43,12 +39,6 @@ struct DataConfig {
       "what to do with an overlong prompt that was not filtered: stop, or keep its last, first, or first and last "
       "tokens",
       {"error", "left", "right", "middle"});
-    v("shuffle", shuffle, "draw a new order of the rows each epoch; false: file order");
-    v("seed", seed, "seed of that order; null: trainer.seed");
-    v("train_max_samples", train_max_samples, "train on this many rows only; -1: all");
-    v("val_max_samples", val_max_samples, "validate on this many rows only; -1: all");
-    v("apply_chat_template_kwargs", apply_chat_template_kwargs,
-      "extra variables for the chat template, e.g. {enable_thinking: false}");
     v("dataloader_num_workers", dataloader_num_workers, "threads that template and tokenise prompts");
   }
 };

@@ -51,32 +51,9 @@ void walk(const FieldList& list, const std::string& section, const OnSection& on
 std::string indent(const std::string& key) { return std::string(2 * depth_of(key), ' '); }
 
 std::string derived_comment(const Config& config, std::optional<int64_t> train_rows) {
-  const DerivedSizes sizes = derived_sizes(config);
-  const ActorConfig& actor = config.actor_rollout_ref.actor;
   std::string out = "\n# What follows from it:\n";
-  const auto line = [&](std::string_view name, const std::string& value) {
+  for (const auto& [name, value] : describe_sizes(config, train_rows))
     out += fmt::format("#   {:<28}{}\n", name, value);
-  };
-  line("prompts a step", fmt::format("{}", sizes.prompts_per_step));
-  line("samples a step", fmt::format("{} = {} prompts x {} (rollout.n)", sizes.samples_per_step, sizes.prompts_per_step,
-                                     config.actor_rollout_ref.rollout.n));
-  line("mini-batches a pass",
-       fmt::format("{} of {} samples = {} prompts x {}", sizes.mini_batches, sizes.samples_per_mini_batch,
-                   actor.ppo_mini_batch_size, config.actor_rollout_ref.rollout.n));
-  line("optimizer steps a step", fmt::format("{} = {} mini-batches x {} (ppo_epochs)", sizes.optimizer_steps_per_step,
-                                             sizes.mini_batches, actor.ppo_epochs));
-  line("micro-batches", actor.use_dynamic_bsz
-                            ? fmt::format("at most {} tokens on CPU, {} on a GPU",
-                                          micro_batch_token_limit(config, false), micro_batch_token_limit(config, true))
-                            : fmt::format("{} samples", actor.ppo_micro_batch_size_per_gpu.value_or(0)));
-  line("tokens a sample, at most",
-       fmt::format("{} = {} prompt + {} response", sizes.model_length, sizes.prompt_length, sizes.response_length));
-  line("tokens a step, at most", fmt::format("{}", sizes.max_tokens_per_step));
-  if (train_rows) {
-    const int64_t steps = total_steps(config, *train_rows);
-    line("steps", fmt::format("{} ({} rows, {} an epoch)", steps, *train_rows, *train_rows / sizes.prompts_per_step));
-    line("optimizer steps", fmt::format("{}", steps * sizes.optimizer_steps_per_step));
-  }
   return out;
 }
 
@@ -114,6 +91,34 @@ std::string yaml_of(const C& config) {
 }
 
 }  // namespace
+
+NamedSizes describe_sizes(const Config& config, std::optional<int64_t> train_rows) {
+  const DerivedSizes sizes = derived_sizes(config);
+  const ActorConfig& actor = config.actor_rollout_ref.actor;
+  NamedSizes out;
+  const auto line = [&](std::string_view name, std::string value) { out.emplace_back(name, std::move(value)); };
+  line("prompts a step", fmt::format("{}", sizes.prompts_per_step));
+  line("samples a step", fmt::format("{} = {} prompts x {} (rollout.n)", sizes.samples_per_step, sizes.prompts_per_step,
+                                     config.actor_rollout_ref.rollout.n));
+  line("mini-batches a pass",
+       fmt::format("{} of {} samples = {} prompts x {}", sizes.mini_batches, sizes.samples_per_mini_batch,
+                   actor.ppo_mini_batch_size, config.actor_rollout_ref.rollout.n));
+  line("optimizer steps a step", fmt::format("{} = {} mini-batches x {} (ppo_epochs)", sizes.optimizer_steps_per_step,
+                                             sizes.mini_batches, actor.ppo_epochs));
+  line("micro-batches", actor.use_dynamic_bsz
+                            ? fmt::format("at most {} tokens on CPU, {} on a GPU",
+                                          micro_batch_token_limit(config, false), micro_batch_token_limit(config, true))
+                            : fmt::format("{} samples", actor.ppo_micro_batch_size_per_gpu.value_or(0)));
+  line("tokens a sample, at most",
+       fmt::format("{} = {} prompt + {} response", sizes.model_length, sizes.prompt_length, sizes.response_length));
+  line("tokens a step, at most", fmt::format("{}", sizes.max_tokens_per_step));
+  if (train_rows) {
+    const int64_t steps = total_steps(config, *train_rows);
+    line("steps", fmt::format("{} ({} rows, {} an epoch)", steps, *train_rows, *train_rows / sizes.prompts_per_step));
+    line("optimizer steps", fmt::format("{}", steps * sizes.optimizer_steps_per_step));
+  }
+  return out;
+}
 
 std::string describe_config(const Config& config, std::optional<int64_t> train_rows) {
   return describe(config) + derived_comment(config, train_rows);

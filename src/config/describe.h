@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/config.h"
 #include "config/tuning_config.h"
@@ -14,6 +16,10 @@ namespace tandem {
 // follow stand at the end, with the number of steps if the number of rows is given. Loading it gives the same Config.
 std::string describe_config(const Config& config, std::optional<int64_t> train_rows = std::nullopt);
 std::string describe_config(const TuningConfig& config);
+
+// The sizes that follow, each with its name: "samples a step", "64 = 8 prompts x 8 (rollout.n)".
+using NamedSizes = std::vector<std::pair<std::string, std::string>>;
+NamedSizes describe_sizes(const Config& config, std::optional<int64_t> train_rows = std::nullopt);
 
 // The same keys and values without comments, to be kept with a run.
 std::string resolved_yaml(const Config& config);

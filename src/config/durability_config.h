@@ -1,5 +1,5 @@
-// trainer.journal.* and trainer.checkpoint.*: what a run keeps against kills, full disks and lost machines
-// (docs/reliability.md).
+// trainer.journal.*, trainer.checkpoint.* and trainer.fault.*: what a run keeps against kills, full disks and lost
+// machines (docs/reliability.md), and what it does when a worker is lost (docs/controller.md).
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,34 @@ struct TrainerCheckpointConfig {
     v("local_freq", local_freq, "steps between checkpoints besides those of save_freq; 0: none");
     v("remote_freq", remote_freq, "steps between checkpoints that also go to remote_path; 0: none");
     v("remote_path", remote_path, "object storage for them, s3://BUCKET/PREFIX (or a folder); null: none");
+  }
+};
+
+struct FaultConfig {
+  double heartbeat_timeout = 30;
+  int64_t max_restarts = 3;
+  double window_minutes = 60;
+
+  template <class V>
+  void fields(V&& v) {
+    v("heartbeat_timeout", heartbeat_timeout,
+      "seconds without a sign of life after which a rank counts as hung and is replaced");
+    v("max_restarts", max_restarts,
+      "times that lost ranks are replaced within window_minutes before the run stops; 0: a lost rank ends the run");
+    v("window_minutes", window_minutes, "how long a replacement counts");
+  }
+};
+
+struct RayConfig {
+  bool autostart = false;
+  std::optional<std::string> address;
+  double cpus_per_rank = 1;
+
+  template <class V>
+  void fields(V&& v) {
+    v("autostart", autostart, "start a Ray of this machine for the run, and end it with the run");
+    v("address", address, "host:port of a running Ray (`ray start --head` prints it); null: RAY_ADDRESS");
+    v("cpus_per_rank", cpus_per_rank, "of Ray's CPUs, what a rank's place takes");
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/durability_config.h"
+#include "config/preflight_config.h"
 #include "config/run_config.h"
 
 namespace tandem {
@@ -17,6 +18,10 @@ struct TrainerConfig : RunConfig {
   std::string nonfinite_update = "stop";
   JournalConfig journal;
   TrainerCheckpointConfig checkpoint;
+  FaultConfig fault;
+  std::string runtime = "local";
+  RayConfig ray;
+  PreflightConfig preflight;
 
   TrainerConfig() {
     total_epochs = 30;
@@ -41,6 +46,10 @@ struct TrainerConfig : RunConfig {
       {"stop", "skip"});
     v("journal", journal, "finished samples on disk");
     v("checkpoint", checkpoint, "how and how often the state is saved");
+    v("fault", fault, "what happens when a rank dies or hangs");
+    v("runtime", runtime, "who starts and watches the other ranks: this process, or actors of a Ray", {"local", "ray"});
+    v("ray", ray, "the Ray of trainer.runtime=ray");
+    v("preflight", preflight, "checks before anything is loaded");
   }
 };
 

@@ -7,14 +7,12 @@
 #include <vector>
 
 #include "config/actor_config.h"
-#include "config/json_text.h"
+#include "config/rows_config.h"
 #include "config/run_config.h"
 
 namespace tandem {
 
-struct TuningDataConfig {
-  std::vector<std::string> train_files;
-  std::vector<std::string> val_files;
+struct TuningDataConfig : RowsConfig {
   std::string messages_key = "messages";
   std::string prompt_key = "prompt";
   std::string response_key = "response";
@@ -26,17 +24,11 @@ struct TuningDataConfig {
   bool use_dynamic_bsz = true;
   int64_t max_token_len_per_gpu = 8192;
   std::optional<int64_t> micro_batch_size_per_gpu;
-  bool shuffle = true;
-  std::optional<int64_t> seed;
-  int64_t train_max_samples = -1;
-  int64_t val_max_samples = -1;
-  JsonText apply_chat_template_kwargs;
   int64_t num_workers = 8;
 
   template <class V>
   void fields(V&& v) {
-    v("train_files", train_files, "files of training rows (.parquet, .json, .jsonl), concatenated; required");
-    v("val_files", val_files, "files of validation rows; [] turns validation off");
+    RowsConfig::fields(v);
     v("messages_key", messages_key, "sft: column of whole conversations; a row without it has prompt and response");
     v("prompt_key", prompt_key, "column of the prompt: messages, or the text of one user message");
     v("response_key", response_key, "sft: column of the reply to it, where there are no whole conversations");
@@ -50,12 +42,6 @@ struct TuningDataConfig {
       "fill micro-batches up to max_token_len_per_gpu tokens; false: micro_batch_size_per_gpu rows each");
     v("max_token_len_per_gpu", max_token_len_per_gpu, "most tokens in a micro-batch, at least one row");
     v("micro_batch_size_per_gpu", micro_batch_size_per_gpu, "rows in a micro-batch where use_dynamic_bsz=false");
-    v("shuffle", shuffle, "draw a new order of the rows each epoch; false: file order");
-    v("seed", seed, "seed of that order; null: trainer.seed");
-    v("train_max_samples", train_max_samples, "train on this many rows only; -1: all");
-    v("val_max_samples", val_max_samples, "validate on this many rows only; -1: all");
-    v("apply_chat_template_kwargs", apply_chat_template_kwargs,
-      "extra variables for the chat template, e.g. {enable_thinking: false}");
     v("num_workers", num_workers, "threads that template and tokenise rows");
   }
 };

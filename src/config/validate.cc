@@ -262,13 +262,12 @@ void check_ranks(Checker& check, const Config& config) {
       tp < 1 || shard < 1 || ranks == 1 || ranks / tp % shard == 0, at + "fsdp_config.fsdp_size",
       fmt::format("must divide the {} data-parallel ranks, or be -1 for all", ranks / std::max<int64_t>(tp, 1)));
   const std::string& loss = actor.policy_loss.loss_mode;
-  check.require(ranks == 1 || (loss != "clip_cov" && loss != "kl_cov"), at + "policy_loss.loss_mode",
-                "clip_cov and kl_cov look at a whole mini-batch, which several ranks do not have in one place: use "
-                "trainer.n_gpus_per_node=1");
+  check.require(
+      pp == 1 || (loss != "clip_cov" && loss != "kl_cov"), at + "policy_loss.loss_mode",
+      "clip_cov and kl_cov need a whole mini-batch's log-probs first, which no rank of a pipeline can compute "
+      "alone: share the work by actor.strategy=fsdp or by tensor parallelism");
   check.require(ranks == 1 || !config.actor_rollout_ref.model.uses_lora(), "actor_rollout_ref.model.lora_rank",
                 "adapters train on one rank so far: use trainer.n_gpus_per_node=1");
-  check.require(ranks == 1 || config.algorithm.adv_estimator != "gae", "algorithm.adv_estimator",
-                "a critic trains on one rank so far: use trainer.n_gpus_per_node=1, or another estimator");
 }
 
 void check_trainer(Checker& check, const Config& config) {
@@ -303,6 +302,17 @@ void check_trainer(Checker& check, const Config& config) {
   check.between(checkpoint.local_freq, 0, kMaxCount, "trainer.checkpoint.local_freq");
   check.between(checkpoint.remote_freq, 0, kMaxCount, "trainer.checkpoint.remote_freq");
   check.path_if_set(checkpoint.remote_path, "trainer.checkpoint.remote_path");
+  check.require(std::isfinite(trainer.fault.heartbeat_timeout) && trainer.fault.heartbeat_timeout >= 0.5,
+                "trainer.fault.heartbeat_timeout", "must be at least 0.5 seconds");
+  check.between(trainer.fault.max_restarts, 0, kMaxCount, "trainer.fault.max_restarts");
+  check.require(std::isfinite(trainer.fault.window_minutes) && trainer.fault.window_minutes > 0,
+                "trainer.fault.window_minutes", "must be above 0");
+  check.require(trainer.runtime == "local" || trainer.n_gpus_per_node > 1, "trainer.runtime",
+                "Ray starts the other ranks, and with trainer.n_gpus_per_node=1 there are none: leave it out");
+  check.require(trainer.ray.cpus_per_rank > 0, "trainer.ray.cpus_per_rank", "must be above 0");
+  check.at_least(trainer.preflight.min_storage_gb_per_s, 0, "trainer.preflight.min_storage_gb_per_s");
+  check.between(trainer.preflight.storage_test_mb, 0, 1'000'000, "trainer.preflight.storage_test_mb");
+  check.at_least(trainer.preflight.max_clock_skew_s, 0, "trainer.preflight.max_clock_skew_s");
   check.between(trainer.log_val_generations, 0, kMaxCount, "trainer.log_val_generations");
   check.between(trainer.nnodes, 1, 100'000, "trainer.nnodes");
   check.between(trainer.n_gpus_per_node, 1, 1024, "trainer.n_gpus_per_node");

@@ -34,7 +34,7 @@ constexpr std::string_view kNoOldLogprobPass =
     "there is no old-log-prob pass: sampled log-probs are the training pass's, bit for bit";
 constexpr std::string_view kOneEngine = "one engine generates and trains: nothing to choose, to wake or to copy";
 constexpr std::string_view kOneDevice = "on one device nothing is sharded or moved";
-constexpr std::string_view kNoRay = "one process on this machine: no Ray";
+constexpr std::string_view kNoRay = "no Ray of verl's kind: trainer.runtime and trainer.ray.* say who starts the ranks";
 constexpr std::string_view kCriticFollows =
     "algorithm.adv_estimator decides: gae trains a critic, the others have none";
 constexpr std::string_view kNoMultiTurn = "multi-turn sampling is off";

@@ -43,11 +43,12 @@ std::optional<Spread> spread_of(const DecoderWeights& weights, int parts) {
 }
 
 // What the requests can use at most: every prompt once, every response in full.
-int64_t useful_blocks(const std::vector<PromptPtr>& prompts, int64_t num_samples, const SamplingParams& sampling) {
+int64_t useful_blocks(const std::vector<DrawTask>& tasks, const SamplingParams& sampling) {
   int64_t blocks = 0;
-  for (const PromptPtr& prompt : prompts) {
-    const auto length = static_cast<int64_t>(prompt->token_ids.size());
-    blocks += length / kernels::kKvBlock + 1 + num_samples * (sampling.max_tokens / kernels::kKvBlock + 2);
+  for (const DrawTask& task : tasks) {
+    const auto length = static_cast<int64_t>(task.prompt->token_ids.size());
+    const auto samples = static_cast<int64_t>(task.samples.size());
+    blocks += length / kernels::kKvBlock + 1 + samples * (sampling.max_tokens / kernels::kKvBlock + 2);
   }
   return blocks;
 }
@@ -134,15 +135,13 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const To
 }
 
 RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
-  if (leads()) team_->tell(Order::kGenerate, encode_prompts(prompts));
-  return store(prompts, draw(prompts, options_.sampling, options_.num_samples, &options_.drawn), options_.num_samples);
+  return rollout(Order::kGenerate, prompts, options_.sampling, options_.num_samples, &options_.drawn);
 }
 
 RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) {
   const GeneratorStats kept = generation_;  // a step's count leaves validation out
-  if (leads()) team_->tell(Order::kGenerateValidation, encode_prompts(prompts));
-  const int64_t samples = options_.num_validation_samples;
-  RolloutBatch batch = store(prompts, draw(prompts, options_.validation_sampling, samples), samples);
+  RolloutBatch batch = rollout(Order::kGenerateValidation, prompts, options_.validation_sampling,
+                               options_.num_validation_samples, nullptr);
   generation_ = kept;
   return batch;
 }
@@ -154,13 +153,44 @@ SamplingParams Engine::greedy_sampling() const {
 }
 
 RolloutBatch Engine::generate_greedy(const std::vector<PromptPtr>& prompts) {
-  if (leads()) team_->tell(Order::kGenerateGreedy, encode_prompts(prompts));
-  return store(prompts, draw(prompts, greedy_sampling(), 1, &options_.drawn, true), 1);
+  return rollout(Order::kGenerateGreedy, prompts, greedy_sampling(), 1, &options_.drawn);
 }
 
-std::vector<TrajectoryPtr> Engine::draw_here(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                                             int64_t num_samples, const DrawnSamples* drawn, bool greedy) {
-  if (prompts.empty()) return {};
+void Engine::tell_finished(const TrajectoryPtr& trajectory) const {
+  if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
+  if (options_.on_finished) options_.on_finished(trajectory);
+}
+
+RolloutBatch Engine::rollout(Order order, const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
+                             int64_t num_samples, const DrawnSamples* drawn) {
+  const bool greedy = order == Order::kGenerateGreedy;
+  std::vector<TrajectoryPtr> all;
+  std::vector<DrawTask> missing;
+  for (const PromptPtr& prompt : prompts) {
+    DrawTask task{prompt, {}};
+    for (uint32_t i = 0; i < static_cast<uint32_t>(num_samples); ++i) {
+      TrajectoryPtr known;
+      if (drawn != nullptr && drawn->recall) known = drawn->recall(greedy, prompt, i, policy_version_);
+      if (known) {
+        tell_finished(known);
+        all.push_back(std::move(known));
+      } else {
+        task.samples.push_back(i);
+      }
+    }
+    if (!task.samples.empty()) missing.push_back(std::move(task));
+  }
+  RecordDrawn record;
+  if (drawn != nullptr && drawn->record)
+    record = [&](const TrajectoryPtr& trajectory) { drawn->record(greedy, trajectory); };
+  if (leads()) team_->tell(order, encode_tasks(missing));
+  for (TrajectoryPtr& trajectory : draw(missing, sampling, record)) all.push_back(std::move(trajectory));
+  return store(prompts, std::move(all), num_samples);
+}
+
+std::vector<TrajectoryPtr> Engine::draw_here(const std::vector<DrawTask>& tasks, const SamplingParams& sampling,
+                                             const RecordDrawn& record) {
+  if (tasks.empty()) return {};
   GeneratorOptions options;
   options.scheduler = options_.scheduler;
   options.prefix_caching = options_.prefix_caching;
@@ -169,38 +199,20 @@ std::vector<TrajectoryPtr> Engine::draw_here(const std::vector<PromptPtr>& promp
   options.num_drawable = decoder_->config().vocab_size;
   if (tokenizer_ != nullptr) options.num_drawable = std::min<int64_t>(options.num_drawable, tokenizer_->vocab_size());
   options.num_blocks = plan_kv_blocks(decoder_->config(), options_.kv_cache_bytes, options_.max_model_len,
-                                      useful_blocks(prompts, num_samples, sampling), decoder_->value_bytes());
-  std::vector<TrajectoryPtr> finished;
-  const auto keep = [&](TrajectoryPtr trajectory) {
-    if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
-    if (options_.on_finished) options_.on_finished(trajectory);
-    finished.push_back(std::move(trajectory));
-  };
+                                      useful_blocks(tasks, sampling), decoder_->value_bytes());
+  std::vector<TrajectoryPtr> drawn;
   Generator generator(*decoder_, options, tokenizer_, [&](TrajectoryPtr trajectory, const std::string&) {
-    if (drawn != nullptr && drawn->record) drawn->record(greedy, trajectory);
-    keep(std::move(trajectory));
+    if (record) record(trajectory);
+    tell_finished(trajectory);
+    drawn.push_back(std::move(trajectory));
   });
-  for (const PromptPtr& prompt : prompts) {
-    std::vector<uint32_t> missing;
-    for (uint32_t i = 0; i < static_cast<uint32_t>(num_samples); ++i) {
-      TrajectoryPtr known;
-      // Ranks that share every product must draw the same, so they draw what is known once more.
-      if (drawn != nullptr && drawn->recall && !split_) known = drawn->recall(greedy, prompt, i, policy_version_);
-      if (known) {
-        keep(std::move(known));
-      } else {
-        missing.push_back(i);
-      }
-    }
-    if (missing.empty()) continue;
-    const auto count = static_cast<uint32_t>(missing.size());
-    generator.add(std::make_shared<GenerationRequest>(
-        GenerationRequest{prompt, sampling, count, policy_version_, {}, std::move(missing)}));
-  }
+  for (const DrawTask& task : tasks)
+    generator.add(std::make_shared<GenerationRequest>(GenerationRequest{
+        task.prompt, sampling, static_cast<uint32_t>(task.samples.size()), policy_version_, {}, task.samples}));
   while (generator.step())
     if (options_.between_passes) options_.between_passes();
   generation_ += generator.stats();
-  return finished;
+  return drawn;
 }
 
 RolloutBatch Engine::store(const std::vector<PromptPtr>& prompts, std::vector<TrajectoryPtr> drawn,

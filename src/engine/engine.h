@@ -21,6 +21,9 @@ namespace tandem {
 class FullyShardedModel;
 class Communicator;
 class Team;
+enum class Order : uint8_t;
+struct DrawTask;
+
 // Samples of an interrupted run, which need not be drawn again. `greedy`: remax's baselines. Validation is not among
 // them. All may be empty.
 struct DrawnSamples {
@@ -111,12 +114,16 @@ class Engine {
   Metrics take_generation();  // of everything drawn since the last call, validation left out
 
  private:
-  // By all ranks; the leader gets everybody's, in no fixed order.
-  // `drawn`: null in validation, and on ranks that do not lead.
-  std::vector<TrajectoryPtr> draw(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                                  int64_t num_samples, const DrawnSamples* drawn = nullptr, bool greedy = false);
-  std::vector<TrajectoryPtr> draw_here(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                                       int64_t num_samples, const DrawnSamples* drawn, bool greedy);
+  // Takes what is known and has the rest drawn, by all ranks. `drawn`: null in validation.
+  RolloutBatch rollout(Order order, const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
+                       int64_t num_samples, const DrawnSamples* drawn);
+  // By all ranks; the leader gets everybody's, in no fixed order. `record` may be empty.
+  using RecordDrawn = std::function<void(const TrajectoryPtr&)>;
+  std::vector<TrajectoryPtr> draw(const std::vector<DrawTask>& tasks, const SamplingParams& sampling,
+                                  const RecordDrawn& record = {});
+  std::vector<TrajectoryPtr> draw_here(const std::vector<DrawTask>& tasks, const SamplingParams& sampling,
+                                       const RecordDrawn& record);
+  void tell_finished(const TrajectoryPtr& trajectory) const;  // tells whoever wants to know
   RolloutBatch store(const std::vector<PromptPtr>& prompts, std::vector<TrajectoryPtr> drawn, int64_t num_samples);
   SamplingParams greedy_sampling() const;
   UpdateStats train(const std::vector<TrainingSample>& samples);

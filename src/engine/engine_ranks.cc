@@ -14,10 +14,10 @@ namespace tandem {
 namespace {
 
 // A rank's prompts: in turn, so that long and short ones spread.
-std::vector<PromptPtr> share_of(const std::vector<PromptPtr>& prompts, const Communicator& ranks) {
-  std::vector<PromptPtr> mine;
-  for (size_t i = static_cast<size_t>(ranks.rank()); i < prompts.size(); i += static_cast<size_t>(ranks.size()))
-    mine.push_back(prompts[i]);
+std::vector<DrawTask> share_of(const std::vector<DrawTask>& tasks, const Communicator& ranks) {
+  std::vector<DrawTask> mine;
+  for (size_t i = static_cast<size_t>(ranks.rank()); i < tasks.size(); i += static_cast<size_t>(ranks.size()))
+    mine.push_back(tasks[i]);
   return mine;
 }
 
@@ -58,7 +58,7 @@ void Engine::enter_rollout() {
 }
 
 Engine::~Engine() {
-  if (!leads() || std::uncaught_exceptions() > 0) return;
+  if (!leads() || team_->abandoned() || std::uncaught_exceptions() > 0) return;
   try {
     team_->tell(Order::kStop, {});
   } catch (const std::exception&) {  // a rank is gone; the run has said so
@@ -75,13 +75,13 @@ void Engine::follow() {
     const auto [order, payload] = team_->next();
     switch (order) {
       case Order::kGenerate:
-        draw(decode_prompts(payload), options_.sampling, options_.num_samples);
+        draw(decode_tasks(payload), options_.sampling);
         break;
       case Order::kGenerateValidation:
-        draw(decode_prompts(payload), options_.validation_sampling, options_.num_validation_samples);
+        draw(decode_tasks(payload), options_.validation_sampling);
         break;
       case Order::kGenerateGreedy:
-        draw(decode_prompts(payload), greedy_sampling(), 1);
+        draw(decode_tasks(payload), greedy_sampling());
         break;
       case Order::kUpdate:
         train(decode_samples(payload));
@@ -101,23 +101,24 @@ void Engine::follow() {
   }
 }
 
-std::vector<TrajectoryPtr> Engine::draw(const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
-                                        int64_t num_samples, const DrawnSamples* drawn, bool greedy) {
-  if (!team_) return draw_here(prompts, sampling, num_samples, drawn, greedy);
+std::vector<TrajectoryPtr> Engine::draw(const std::vector<DrawTask>& tasks, const SamplingParams& sampling,
+                                        const RecordDrawn& record) {
+  if (!team_) return draw_here(tasks, sampling, record);
   enter_rollout();
-  std::vector<TrajectoryPtr> mine = draw_here(share_of(prompts, *drawing_ranks_), sampling, num_samples, drawn, greedy);
+  std::vector<TrajectoryPtr> mine = draw_here(share_of(tasks, *drawing_ranks_), sampling, record);
   // The ranks of a tensor-parallel group draw the same: one of them tells.
   const Communicator& world = team_->work();
   const bool tells = !team_->leads() && at(coordinates(team_->layout(), world.rank()), Axis::kTp) == 0;
   const auto parts =
       gather_text(team_->work(), "gather of responses", tells ? encode_trajectories(mine) : std::string(), 0);
   if (!team_->leads()) return {};
+  std::vector<PromptPtr> prompts;
+  for (const DrawTask& task : tasks) prompts.push_back(task.prompt);
   for (const std::string& part : parts) {
     if (part.empty()) continue;
     for (TrajectoryPtr& trajectory : decode_trajectories(part, prompts)) {
-      if (options_.on_tokens) options_.on_tokens(static_cast<int64_t>(trajectory->response_ids.size()));
-      if (drawn != nullptr && drawn->record) drawn->record(greedy, trajectory);
-      if (options_.on_finished) options_.on_finished(trajectory);
+      if (record) record(trajectory);
+      tell_finished(trajectory);
       mine.push_back(std::move(trajectory));
     }
   }

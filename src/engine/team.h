@@ -2,8 +2,10 @@
 // the program, the rewards and the files of a run know one engine only.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "parallel/collectives.h"
 #include "parallel/mesh.h"
@@ -11,6 +13,12 @@
 namespace tandem {
 
 enum class Order : uint8_t { kGenerate, kGenerateValidation, kGenerateGreedy, kUpdate, kSave, kLoad, kRestore, kStop };
+
+constexpr std::string_view name_of(Order order) {
+  constexpr std::string_view kNames[] = {"generate", "validate", "generate_greedy", "update",
+                                         "save",     "load",     "restore",         "stop"};
+  return kNames[static_cast<size_t>(order)];
+}
 
 struct Instruction {
   Order order;
@@ -20,8 +28,10 @@ struct Instruction {
 class Team {
  public:
   // `orders`: waits as long as the leader takes between verbs. `work`: what verbs exchange, within its timeout.
-  Team(std::unique_ptr<Communicator> orders, std::unique_ptr<Communicator> work, Layout layout)
-      : orders_(std::move(orders)), work_(std::move(work)), layout_(layout) {}
+  // `on_order`: hears what this rank does next ("idle" between orders); may be empty.
+  Team(std::unique_ptr<Communicator> orders, std::unique_ptr<Communicator> work, Layout layout,
+       std::function<void(std::string_view)> on_order = {})
+      : orders_(std::move(orders)), work_(std::move(work)), layout_(layout), on_order_(std::move(on_order)) {}
 
   bool leads() const { return work_->rank() == 0; }
   Communicator& work() { return *work_; }
@@ -31,13 +41,22 @@ class Team {
     broadcast_text(*orders_, "order", static_cast<char>(order) + payload, 0);
   }
   Instruction next() {  // the others
+    if (on_order_) on_order_("idle");
     const std::string message = broadcast_text(*orders_, "order", {}, 0);
-    return {static_cast<Order>(message.at(0)), message.substr(1)};
+    const auto order = static_cast<Order>(message.at(0));
+    if (on_order_) on_order_(name_of(order));
+    return {order, message.substr(1)};
   }
+
+  // The others are gone: the leader's end is told to nobody.
+  void abandon() { abandoned_ = true; }
+  bool abandoned() const { return abandoned_; }
 
  private:
   std::unique_ptr<Communicator> orders_, work_;
   Layout layout_;
+  std::function<void(std::string_view)> on_order_;
+  bool abandoned_ = false;
 };
 
 }  // namespace tandem

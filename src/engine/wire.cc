@@ -33,15 +33,25 @@ std::vector<PromptPtr> get_prompts(PayloadReader& in) {
 
 }  // namespace
 
-std::string encode_prompts(const std::vector<PromptPtr>& prompts) {
+std::string encode_tasks(const std::vector<DrawTask>& tasks) {
   PayloadWriter out;
-  put_prompts(out, prompts);
+  out.put<uint64_t>(tasks.size());
+  for (const DrawTask& task : tasks) {
+    prompt_fields(out, *task.prompt);
+    out.put_list(task.samples);
+  }
   return out.bytes();
 }
 
-std::vector<PromptPtr> decode_prompts(const std::string& bytes) {
+std::vector<DrawTask> decode_tasks(const std::string& bytes) {
   PayloadReader in = reader_of(bytes);
-  return get_prompts(in);
+  std::vector<DrawTask> tasks;
+  for (auto n = in.get<uint64_t>(); n > 0; --n) {
+    auto prompt = std::make_shared<Prompt>();
+    prompt_fields(in, *prompt);
+    tasks.push_back({std::move(prompt), in.get_list<std::vector<uint32_t>>()});
+  }
+  return tasks;
 }
 
 std::string encode_trajectories(const std::vector<TrajectoryPtr>& trajectories) {

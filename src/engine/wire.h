@@ -9,8 +9,14 @@
 
 namespace tandem {
 
-std::string encode_prompts(const std::vector<PromptPtr>& prompts);  // id and tokens; nothing else is needed to draw
-std::vector<PromptPtr> decode_prompts(const std::string& bytes);
+// Which samples of a prompt to draw.
+struct DrawTask {
+  PromptPtr prompt;
+  std::vector<uint32_t> samples;
+};
+std::string encode_tasks(
+    const std::vector<DrawTask>& tasks);  // prompts by id and tokens: nothing else is needed to draw
+std::vector<DrawTask> decode_tasks(const std::string& bytes);
 
 // Responses of prompts that the receiver knows by id.
 std::string encode_trajectories(const std::vector<TrajectoryPtr>& trajectories);

@@ -6,6 +6,8 @@
 #include <ATen/ops/normal.h>
 #include <ATen/ops/zeros.h>
 
+#include <mutex>
+
 #include "base/error.h"
 #include "base/rng.h"
 #include "kernels/kernels.h"
@@ -150,8 +152,11 @@ ParameterCounts count_parameters(const DecoderWeights& weights) {
 }
 
 DecoderWeights random_weights(const ModelConfig& config, at::Device device) {
-  at::Generator generator = at::globalContext().defaultGenerator(device);
-  generator.set_current_seed(5);  // ranks make the same
+  at::Generator random = at::globalContext().defaultGenerator(device);  // a GPU's starts anywhere
+  {
+    const std::lock_guard lock(random.mutex());
+    random.set_current_seed(1);
+  }
   DecoderWeights weights =
       build(config, [&](at::IntArrayRef shape) { return at::empty(shape, at::device(device).dtype(at::kBFloat16)); });
   for (auto& [name, tensor] : parameters(weights)) {

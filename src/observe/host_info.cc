@@ -1,6 +1,7 @@
 #include "observe/host_info.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <fstream>
@@ -62,6 +63,11 @@ CpuInfo cpu_info() {
   CPU_ZERO(&allowed);
   const int cores = ::sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
   return {parse_cpu_model(read_proc("/proc/cpuinfo")), cores};
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "this host";
 }
 
 }  // namespace tandem

@@ -24,6 +24,8 @@ struct CpuInfo {
 };
 CpuInfo cpu_info();
 
+std::string host_name();  // "this host" where the system does not say
+
 // The parsers behind them, on the text of /proc/self/status, /proc/meminfo and /proc/cpuinfo.
 ProcessMemory parse_process_memory(std::string_view status);
 HostMemory parse_host_memory(std::string_view meminfo);

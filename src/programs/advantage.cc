@@ -80,7 +80,9 @@ void whiten(RolloutBatch& batch) {
   double tokens = 0, sum = 0, squares = 0;
   for (const Sample& s : batch) tokens += s.trained_length, sum += s.trained_length * s.advantage;
   if (tokens == 1) throw DataError("whitening needs at least two response tokens in a step");
-  if (tokens == 0 || std::ranges::all_of(batch, [&](const Sample& s) { return s.advantage == batch[0].advantage; })) {
+  const auto first = std::ranges::find_if(batch, [](const Sample& s) { return s.trained_length > 0; });
+  const auto as_first = [&](const Sample& s) { return s.trained_length == 0 || s.advantage == first->advantage; };
+  if (tokens == 0 || std::ranges::all_of(batch, as_first)) {
     for (Sample& s : batch) s.advantage = 0;
     return;
   }
@@ -130,21 +132,7 @@ void gdpo(ScoredBatch& batch, const AdvantageOptions& options) {
   whiten(batch.samples);
 }
 
-}  // namespace
-
-std::optional<AdvantageEstimator> find_advantage_estimator(std::string_view name) {
-  using enum AdvantageEstimator;
-  if (name == "grpo") return kGrpo;
-  if (name == "grpo_passk") return kGrpoPassK;
-  if (name == "rloo") return kRloo;
-  if (name == "opo") return kOpo;
-  if (name == "gpg") return kGpg;
-  if (name == "gdpo") return kGdpo;
-  if (name == "reinforce_plus_plus_baseline") return kReinforcePlusPlusBaseline;
-  return std::nullopt;
-}
-
-void estimate_advantages(ScoredBatch& batch, const AdvantageOptions& options) {
+void estimate(ScoredBatch& batch, const AdvantageOptions& options) {
   using enum AdvantageEstimator;
   switch (options.estimator) {
     case kGrpo:
@@ -163,6 +151,26 @@ void estimate_advantages(ScoredBatch& batch, const AdvantageOptions& options) {
       for_groups(batch.samples, center);
       return whiten(batch.samples);
   }
+}
+
+}  // namespace
+
+std::optional<AdvantageEstimator> find_advantage_estimator(std::string_view name) {
+  using enum AdvantageEstimator;
+  if (name == "grpo") return kGrpo;
+  if (name == "grpo_passk") return kGrpoPassK;
+  if (name == "rloo") return kRloo;
+  if (name == "opo") return kOpo;
+  if (name == "gpg") return kGpg;
+  if (name == "gdpo") return kGdpo;
+  if (name == "reinforce_plus_plus_baseline") return kReinforcePlusPlusBaseline;
+  return std::nullopt;
+}
+
+void estimate_advantages(ScoredBatch& batch, const AdvantageOptions& options) {
+  estimate(batch, options);
+  for (Sample& s : batch.samples)
+    if (s.trained_length == 0) s.advantage = 0;
 }
 
 }  // namespace tandem

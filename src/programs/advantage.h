@@ -35,8 +35,9 @@ struct AdvantageOptions {
 
 // Sets `advantage` of every sample from `reward` (gdpo: from the extras). Groups are neighbours with the same `group`.
 // Equal rewards give exactly 0; a group of one gives its reward (grpo, rloo, gpg: as in verl) or 0 where the baseline
-// is itself (opo). Lengths are trained_length: a sample whose tokens are all masked weighs nothing. DataError where
-// gdpo's key is missing, or where whitening has a single token to look at.
+// is itself (opo). Lengths are trained_length: a sample whose tokens are all masked gets 0 and weighs nothing by
+// length; its reward counts among its group's, as in verl. DataError where gdpo's key is missing, or where whitening
+// has a single token to look at.
 void estimate_advantages(ScoredBatch& batch, const AdvantageOptions& options);
 
 }  // namespace tandem

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -42,7 +43,9 @@ class PythonWorker {
   State state = State::kStopped;
   Clock::time_point deadline;  // while starting or busy
   RewardRequest request;       // while busy
+  std::string line;
   std::promise<RewardResult> result;
+  bool asked_before = false;
 };
 
 namespace {
@@ -99,8 +102,9 @@ void wake(int wake_fd) {
 
 // What a waiting worker has to tell; nothing when it is still at work.
 struct Report {
-  json answer;         // {"ready"}, {"score", "extra"} or {"error"}
-  bool ended = false;  // the process is gone or had to be killed; `answer` holds the reason as an error
+  json answer;          // {"ready"}, {"score", "extra"} or {"error"}
+  bool ended = false;   // the process is gone or had to be killed; `answer` holds the reason as an error
+  bool killed = false;  // from outside
 };
 
 std::optional<Report> ask(PythonWorker* worker, const RewardOptions& options) {
@@ -108,8 +112,11 @@ std::optional<Report> ask(PythonWorker* worker, const RewardOptions& options) {
   std::vector<std::string> lines;
   const bool open = worker->process.receive(&lines);
   if (!lines.empty()) return Report{json::parse(lines.front()), false};
-  if (!open)
-    return Report{{{"error", "its Python process ended by itself (" + worker->process.stop(kEndGrace) + ")"}}, true};
+  if (!open) {
+    const std::string how = worker->process.stop(kEndGrace);
+    const bool killed = how == fmt::format("signal {}", SIGKILL) || how == fmt::format("signal {}", SIGTERM);
+    return Report{{{"error", "its Python process ended by itself (" + how + ")"}}, true, killed};
+  }
   if (Clock::now() < worker->deadline) return std::nullopt;
   worker->process.stop();
   const double limit =
@@ -122,6 +129,15 @@ RewardResult result_of(const json& answer) {
   for (const json& entry : answer.at("extra"))
     result.extra.emplace_back(entry.at(0).get<std::string>(), entry.at(1).get<double>());
   return result;
+}
+
+// Of an idle worker, which may have been killed meanwhile; it is started anew then.
+bool still_there(PythonWorker* worker) {
+  std::vector<std::string> ignored;
+  if (worker->process.receive(&ignored)) return true;
+  worker->process.stop();
+  worker->state = State::kStopped;
+  return false;
 }
 
 // Takes a started worker's first word.
@@ -180,7 +196,7 @@ void PythonReward::start(PythonWorker* worker) {
 }
 
 std::future<RewardResult> PythonReward::submit(RewardRequest request) {
-  Job job{std::move(request), {}, {}};
+  Job job{std::move(request), {}, {}, false};
   auto result = job.result.get_future();
   try {
     job.line = request_line(job.request);
@@ -222,13 +238,16 @@ void PythonReward::give_out() {
   for (const auto& worker : workers_) {
     if (worker->state == State::kStarting) ++num_starting;
     if (worker->state != State::kIdle || queue_.empty()) continue;
+    if (!still_there(worker.get())) continue;
     Job job = std::move(queue_.front());
     queue_.pop_front();
     worker->state = State::kBusy;
     worker->deadline = Clock::now() + limit;
     worker->request = std::move(job.request);
+    worker->line = std::move(job.line);
     worker->result = std::move(job.result);
-    worker->process.send(std::move(job.line));
+    worker->asked_before = job.asked_before;
+    worker->process.send(worker->line);
   }
   for (const auto& worker : workers_) {
     if (worker->state != State::kStopped || queue_.size() <= num_starting) continue;
@@ -246,6 +265,11 @@ void PythonReward::take(PythonWorker* worker) {
     return;
   }
   worker->state = report->ended ? State::kStopped : State::kIdle;
+  if (report->killed && !worker->asked_before) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_front({std::move(worker->request), std::move(worker->line), std::move(worker->result), true});
+    return;
+  }
   if (!report->answer.contains("error")) {
     worker->result.set_value(result_of(report->answer));
     return;

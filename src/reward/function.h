@@ -5,7 +5,8 @@
 // It is called by keywords, in child processes (TANDEM_PYTHON or python3), one sample each at a time; ground_truth is
 // text as in RewardRequest, extra_info a dict. What it prints goes to stderr. A
 // sample that takes too long, raises, kills its process or returns no finite number becomes a DataError that names the
-// sample and the reason; a process that was killed or died is replaced.
+// sample and the reason; a process that was killed or died is replaced. Where it was killed from outside (SIGKILL,
+// SIGTERM), its sample is asked once more.
 #pragma once
 
 #include <deque>
@@ -32,6 +33,7 @@ class PythonReward final : public RewardFunction {
     RewardRequest request;
     std::string line;  // what its process is sent
     std::promise<RewardResult> result;
+    bool asked_before = false;  // of a process that was killed
   };
 
   void start(PythonWorker* worker);

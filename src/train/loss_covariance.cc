@@ -85,12 +85,12 @@ PolicyLoss clip_cov_loss(const LossToken& token, const PolicyLossOptions& option
   return out;
 }
 
-// The tokens of the greatest covariance.
+// The tokens of the greatest covariance: at least one, but none of a share of 0, as in verl.
 std::vector<std::vector<uint8_t>> kl_cov_choice(std::span<const LossSequence> batch, const PolicyLossOptions& o,
                                                 uint64_t /*seed*/) {
   const Covariance covariance(batch);
   std::vector<Place> places;
-  counted(batch, [&](Place p) { places.push_back(p); });
+  if (o.kl_cov_ratio > 0) counted(batch, [&](Place p) { places.push_back(p); });
   return smallest(batch, std::move(places), covariance.share(o.kl_cov_ratio),
                   [&](Place p) { return -covariance.at(p); });
 }

@@ -13,9 +13,9 @@ PolicyLoss weighted(const LossToken& token, double weight) {
 }
 
 PolicyLoss masked_weighted(const LossToken& token, bool valid, const PolicyLossOptions& o) {
-  const double ratio = std::min(std::exp(LogRatio(token).value), o.clip_c);
-  PolicyLoss out = weighted(token, valid ? ratio : 0);
-  out.clipped = !valid;
+  const double ratio = std::exp(LogRatio(token).value);
+  PolicyLoss out = weighted(token, valid ? std::min(ratio, o.clip_c) : 0);
+  out.clipped = !valid, out.clipped_lower = valid && ratio > o.clip_c;
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include "train/mini_batch_loss.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -9,6 +10,15 @@ namespace {
 
 const std::vector<float>& old_logprobs_of(const TrainingSample& sample) {
   return old_logprobs(*sample.trajectory, sample.old_logprobs);
+}
+
+// Geometric mean of the counted tokens' importance weights; a weight of 0 counts as 1e-10, as in verl.
+double mean_importance(const TrainingSample& sample, std::span<const uint8_t> mask) {
+  if (sample.importance_weights.empty()) return 1;
+  double sum = 0, count = 0;
+  for (size_t t = 0; t < mask.size(); ++t)
+    if (mask[t] != 0) sum += std::log(sample.importance_weights[t] + 1e-10), count += 1;
+  return count == 0 ? 1 : std::exp(sum / count);
 }
 
 }  // namespace
@@ -28,6 +38,13 @@ MiniBatchLoss::MiniBatchLoss(const LossOptions& options, std::span<const Trainin
     counts_.num_sequences += tokens > 0 ? 1 : 0;
   }
   for (const auto& mask : masks_) weights_.push_back(token_weight(options.aggregation, counts_, trained_length(mask)));
+  for (size_t i = 0; options.policy->by_sequence && i < samples.size(); ++i)
+    sequence_importance_.push_back(mean_importance(samples[i], masks_[i]));
+}
+
+double MiniBatchLoss::importance(size_t i, size_t position) const {
+  if (!sequence_importance_.empty()) return sequence_importance_[i];
+  return samples_[i].importance_weights.empty() ? 1 : samples_[i].importance_weights[position];
 }
 
 LossSequence MiniBatchLoss::sequence(size_t i) const {
@@ -70,7 +87,7 @@ TargetSlopes MiniBatchLoss::token(size_t i, size_t position, double logprob, dou
                   !chosen_.empty() && chosen_[i][position] != 0};
   const PolicyLoss policy = options_.policy->token(token, options_.policy_options);
   const double weight = weights_[i];
-  const double importance = sample.importance_weights.empty() ? 1 : sample.importance_weights[position];
+  const double importance = this->importance(i, position);
   TargetSlopes slopes{weight * importance * policy.slope, -weight * options_.entropy_coeff};
   double loss = importance * policy.loss - options_.entropy_coeff * entropy;
   if (options_.use_kl_loss) {

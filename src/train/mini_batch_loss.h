@@ -51,13 +51,15 @@ class MiniBatchLoss {
 
  private:
   LossSequence sequence(size_t sample) const;
+  double importance(size_t sample, size_t position) const;
 
   LossOptions options_;
   std::span<const TrainingSample> samples_;
   std::vector<std::vector<uint8_t>> masks_, chosen_;
   std::vector<std::vector<double>> logprobs_;
   std::vector<SequenceTerms> terms_;
-  std::vector<double> weights_;  // of each token of a sample
+  std::vector<double> weights_;              // of each token of a sample
+  std::vector<double> sequence_importance_;  // of each sample; empty where every token has its own
   BatchCounts counts_;
   LossSums sums_;
 };

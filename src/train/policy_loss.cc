@@ -14,13 +14,13 @@ constexpr auto kToken = LossScope::kToken, kSequence = LossScope::kSequence, kMi
 constexpr auto kSeqMean = LossAggregation::kSeqMeanTokenMean;
 
 constexpr PolicyLossKind kLosses[] = {
-    // name, scope, token, sequence, choose, needs_advantage, aggregation
+    // name, scope, token, sequence, choose, needs_advantage, aggregation, by_sequence
     {"vanilla", kToken, vanilla_loss, nullptr, nullptr, true, {}},
     {"gspo", kSequence, gspo_loss, gspo_terms, nullptr, true, kSeqMean},
     {"sapo", kToken, sapo_loss, nullptr, nullptr, true, kSeqMean},
     {"cispo", kToken, cispo_loss, nullptr, nullptr, true, {}},
     {"gpg", kToken, reinforce_loss, nullptr, nullptr, true, {}},
-    {"geo_mean", kSequence, geo_mean_loss, geo_mean_terms, nullptr, true, kSeqMean},
+    {"geo_mean", kSequence, geo_mean_loss, geo_mean_terms, nullptr, true, kSeqMean, true},
     {"clip_cov", kMiniBatch, clip_cov_loss, nullptr, clip_cov_choice, true, {}},
     {"kl_cov", kMiniBatch, kl_cov_loss, nullptr, kl_cov_choice, false, {}},
     {"dppo_tv", kToken, dppo_tv_loss, nullptr, nullptr, true, {}},

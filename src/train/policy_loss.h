@@ -68,6 +68,7 @@ struct PolicyLossKind {
                                               uint64_t seed);
   bool needs_advantage;                        // a token without advantage has neither loss nor derivative
   std::optional<LossAggregation> aggregation;  // the only one it is defined with
+  bool by_sequence = false;                    // one loss a response: importance weights enter by their geometric mean
 };
 
 std::span<const PolicyLossKind> policy_losses();

@@ -28,15 +28,16 @@ void counted(const CorrectionRow& row, Fn fn) {
 }
 
 double statistic(RejectionStatistic kind, double log_rho) {
+  log_rho = std::clamp(log_rho, -kLogLimit, kLogLimit);
   switch (kind) {
     case RejectionStatistic::kK1:
-      return log_rho;  // compared as a logarithm
+      return -log_rho;  // compared as a logarithm
     case RejectionStatistic::kK2:
       return 0.5 * log_rho * log_rho;
     case RejectionStatistic::kK3:
       break;
   }
-  return limited_exp(log_rho) - 1 - log_rho;
+  return std::exp(log_rho) - 1 - log_rho;
 }
 
 struct Total {

@@ -16,7 +16,7 @@ namespace tandem {
 
 enum class ImportanceLevel : uint8_t { kNone, kToken, kSequence };  // ρ, or Π ρ over the response for all its tokens
 
-// k1: ρ itself (its logarithm is summed or averaged), k2 = (log ρ)² / 2, k3 = ρ − 1 − log ρ.
+// k1 = −log ρ, with bounds on its exponential 1/ρ; k2 = (log ρ)² / 2; k3 = ρ − 1 − log ρ. log ρ is limited to ±20.
 enum class RejectionStatistic : uint8_t { kK1, kK2, kK3 };
 enum class RejectionScope : uint8_t { kToken, kSequenceSum, kSequenceMean, kSequenceMax };
 

@@ -75,14 +75,15 @@ UpdateStats Trainer::update(std::span<const TrainingSample> samples, const OnTok
   const auto steps = static_cast<double>(std::max<int64_t>(1, total.num_optimizer_steps));
   total.loss /= steps, total.pg_loss /= steps, total.kl_loss /= steps, total.entropy_loss /= steps,
       total.grad_norm /= steps, total.imbalance /= steps;
-  const auto computed = static_cast<double>(std::max<int64_t>(1, total.num_computed_tokens));
-  total.clip_fraction /= computed, total.clip_fraction_lower /= computed, total.ppo_kl /= computed;
+  const auto all = static_cast<double>(std::max<int64_t>(1, total.num_tokens));
+  total.clip_fraction /= all, total.clip_fraction_lower /= all;
+  total.ppo_kl /= static_cast<double>(std::max<int64_t>(1, total.num_computed_tokens));
   return total;
 }
 
 // Log-probs under the present weights, where the loss needs them before the first token's: those of the sampling while
-// the weights are still the ones that sampled. A loss over the whole mini-batch takes a pass of its own for the others;
-// a loss over sequences reads them off each micro-batch's forward.
+// the weights are still the ones that sampled. A loss over the whole mini-batch takes a pass of its own for the others,
+// on every rank, so that all choose the same tokens; a loss over sequences reads them off each micro-batch's forward.
 void Trainer::provide_logprobs(std::span<const TrainingSample> samples, bool unchanged, MiniBatchLoss& loss) const {
   if (loss.scope() == LossScope::kToken) return;
   std::vector<size_t> missing;
@@ -99,8 +100,7 @@ void Trainer::provide_logprobs(std::span<const TrainingSample> samples, bool unc
     temperatures.push_back(trajectory.temperature);
   }
   if (loss.scope() == LossScope::kSequence) return;
-  check(ranks_.sharded == nullptr && ranks_.pipeline == nullptr,
-        "a loss that chooses over the whole mini-batch runs on one rank");
+  check(ranks_.pipeline == nullptr, "a loss that chooses over the whole mini-batch needs all blocks on a rank");
   const auto logprobs = packed_logprobs(decoder_, items, temperatures, options_.max_micro_tokens);
   for (size_t i = 0; i < missing.size(); ++i) loss.set_logprobs(missing[i], {logprobs[i].begin(), logprobs[i].end()});
   loss.choose(options_.seed + static_cast<uint64_t>(optimizer_.num_steps()));

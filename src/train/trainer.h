@@ -19,7 +19,9 @@ struct TrainerOptions : LossOptions, BatchingOptions {
   std::string_view lr_key = "actor_rollout_ref.actor.optim.lr";  // for errors
 };
 
-struct UpdateStats : LossSums {  // means over mini-batches; the clip fractions and ppo_kl over computed tokens
+// Means over mini-batches; the clip fractions over counted tokens, those without advantage as not clipped; ppo_kl over
+// the computed ones.
+struct UpdateStats : LossSums {
   double grad_norm = 0, lr = 0;  // mean; last
   int64_t num_optimizer_steps = 0, num_tokens = 0, num_skipped_samples = 0;
   double imbalance = 0;             // of the ranks' work: mean of heaviest over mean, minus 1

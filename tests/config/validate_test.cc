@@ -70,8 +70,8 @@ TEST(Validate, Ranks) {
   expect_refused(actor + "fsdp_config.fsdp_size", [=](Config& c) { two(c).fsdp_config.fsdp_size = 3; });
   expect_refused(actor + "fsdp_config.fsdp_size",
                  [](Config& c) { c.actor_rollout_ref.actor.fsdp_config.fsdp_size = 0; });
-  expect_refused(actor + "policy_loss.loss_mode", [=](Config& c) { two(c).policy_loss.loss_mode = "kl_cov"; });
-  expect_refused("algorithm.adv_estimator", [=](Config& c) { two(c), c.algorithm.adv_estimator = "gae"; });
+  expect_fine([=](Config& c) { two(c).policy_loss.loss_mode = "kl_cov"; });
+  expect_fine([=](Config& c) { two(c), c.algorithm.adv_estimator = "gae"; });
   expect_fine([=](Config& c) {
     two(c).strategy = "megatron";
     c.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 2;
@@ -86,6 +86,11 @@ TEST(Validate, Ranks) {
   expect_fine([=](Config& c) {
     two(c).strategy = "megatron";
     c.actor_rollout_ref.actor.megatron.pipeline_model_parallel_size = 2;
+  });
+  expect_refused(actor + "policy_loss.loss_mode", [=](Config& c) {
+    two(c).strategy = "megatron";
+    c.actor_rollout_ref.actor.megatron.pipeline_model_parallel_size = 2;
+    c.actor_rollout_ref.actor.policy_loss.loss_mode = "clip_cov";
   });
   expect_refused(actor + "megatron.pipeline_model_parallel_size",
                  [=](Config& c) { two(c).megatron.pipeline_model_parallel_size = 2; });

@@ -59,6 +59,7 @@ std::vector<TokenId> range(TokenId begin, TokenId end) {
   return ids;
 }
 
+// DATA-1, to SaysWhenNothingIsLeft.
 TEST(Dataset, RefusesAnOverlongPromptByFileAndRow) {
   expect_error<DataError>([] { PromptDataset(three_rows(), encode_numbers); },
                           {"three.jsonl row 2", "21 > data.max_prompt_length=20"});

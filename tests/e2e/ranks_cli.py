@@ -65,13 +65,20 @@ def trains_and_resumes():
     expect(responses("tp2of2")[:first] == responses("tp2of4")[:first], "more groups of two draw other tokens")
     run(*words("pipeline", **tensor, actor_rollout_ref__actor__megatron__pipeline_model_parallel_size=2))
     expect(responses("pipeline")[:first] == responses("two")[:first], "a pipeline draws other tokens")
+    ppo = dict(algorithm__adv_estimator="gae", critic__optim__lr=1e-3, steps=2)
+    for ranks in (1, 2):  # the critic learns on the leader alone
+        run(*words(f"ppo{ranks}", ranks=ranks, **ppo))
+    one, two = (lines(f"ppo{ranks}/metrics.jsonl") for ranks in (1, 2))
+    for key in ("critic/vf_loss", "critic/vf_explained_var", "critic/values/mean"):
+        expect(one[0][key] == two[0][key], f"two ranks' {key} is another", f"{one[0][key]} {two[0][key]}")
+    expect(os.path.isdir("ppo2/checkpoints/global_step_2/critic"), "the critic of two ranks is not saved")
     run(*words("cut", steps=2))
     run(*words("cut"))
     expect(weights("cut") == weights("two"), "a resumed run ends with other weights")
 
 
 def a_killed_rank_ends_the_run():
-    process = start(*words("killed", steps=500))
+    process = start(*words("killed", steps=500, trainer__fault__max_restarts=0))
     wait_for_a_step(process, "killed/metrics.jsonl")
     others = children(process.pid)
     expect(len(others) >= 1, "a run of two ranks is one process")
@@ -110,7 +117,10 @@ def main():
         begin = time.monotonic()
         part()
         print(f"{part.__name__} {time.monotonic() - begin:.1f} s")
-    refused("a critic on two ranks", words("x", algorithm__adv_estimator="gae"), "algorithm.adv_estimator", "rank")
+    refused("clip_cov in a pipeline",
+            words("x", actor_rollout_ref__actor__strategy="megatron",
+                  actor_rollout_ref__actor__megatron__pipeline_model_parallel_size=2,
+                  actor_rollout_ref__actor__policy_loss__loss_mode="clip_cov"), "policy_loss.loss_mode", "pipeline")
     refused("groups that do not divide", words("x", ranks=3, actor_rollout_ref__actor__fsdp_config__fsdp_size=2),
             "fsdp_size", "data-parallel")
 

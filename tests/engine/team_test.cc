@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <cstring>
+#include <map>
 #include <thread>
 
 #include "base/file.h"
@@ -45,8 +46,9 @@ std::vector<PromptPtr> prompts() {
   return all;
 }
 
-// fn(leader, its store); the other ranks follow.
-void with_team(const Layout& layout, const std::function<void(Engine&, TrajectoryStore&)>& fn) {
+// fn(leader, its store); the other ranks follow. `drawn`: the leader's.
+void with_team(const Layout& layout, const std::function<void(Engine&, TrajectoryStore&)>& fn,
+               const DrawnSamples& drawn = {}) {
   const int size = layout.world();
   auto orders = make_local_group(size), work = make_local_group(size);
   std::vector<std::thread> ranks;
@@ -54,7 +56,9 @@ void with_team(const Layout& layout, const std::function<void(Engine&, Trajector
     ranks.emplace_back([&, rank] {
       omp_set_num_threads(1);
       const auto store = std::make_shared<TrajectoryStore>();
-      Engine engine(options(), nullptr, store);
+      EngineOptions mine = options();
+      if (rank == 0) mine.drawn = drawn;
+      Engine engine(mine, nullptr, store);
       engine.join_team(std::make_shared<Team>(std::move(orders[rank]), std::move(work[rank]), layout));
       if (rank == 0) {
         fn(engine, *store);
@@ -88,6 +92,37 @@ TEST(Team, DrawsWhatOneRankDraws) {
       EXPECT_EQ(responses(leader.generate(prompts()), its), drawn);
       EXPECT_EQ(responses(leader.generate_validation(prompts()), its), greedy);
     });
+}
+
+TEST(Team, DrawsNoRanksFinishedSamplesAgain) {
+  const auto store = std::make_shared<TrajectoryStore>();
+  Engine alone(options(), nullptr, store);
+  const RolloutBatch whole = alone.generate(prompts());
+  const auto wanted = responses(whole, *store);
+  // Two samples of each prompt are known, of one prompt all, of one none.
+  const auto is_known = [](uint64_t prompt, uint32_t sample) {
+    return prompt == 41 || (prompt != 43 && (sample + prompt) % 2 == 0);
+  };
+  std::map<std::pair<uint64_t, uint32_t>, TrajectoryPtr> known;
+  for (const Sample& sample : whole)
+    if (is_known(sample.prompt_id, sample.sample_index))
+      known[{sample.prompt_id, sample.sample_index}] = store->get(sample.handle);
+  ASSERT_EQ(known.size(), 10U);
+  for (const Layout& layout : {Layout{.dp_shard = 2}, Layout{.dp_shard = 3}, Layout{.pp = 2}}) {
+    std::vector<std::pair<uint64_t, uint32_t>> drawn;
+    const DrawnSamples leaders{
+        [&](bool, const PromptPtr& prompt, uint32_t sample, uint64_t) {
+          const auto found = known.find({prompt->id, sample});
+          return found == known.end() ? nullptr : found->second;
+        },
+        [&](bool, const TrajectoryPtr& t) { drawn.emplace_back(t->prompt->id, t->sample_index); }};
+    with_team(
+        layout,
+        [&](Engine& leader, TrajectoryStore& its) { EXPECT_EQ(responses(leader.generate(prompts()), its), wanted); },
+        leaders);
+    EXPECT_EQ(drawn.size(), 10U);
+    for (const auto& [prompt, sample] : drawn) EXPECT_FALSE(is_known(prompt, sample)) << prompt << " " << sample;
+  }
 }
 
 // All layouts of four ranks end with the same files, and their checkpoints go on in any other layout, bit for bit.

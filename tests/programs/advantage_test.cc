@@ -59,7 +59,7 @@ void expect_near(const std::vector<double>& got, const std::vector<double>& want
 
 const std::vector<double> kSevenAndNone = {.35, .35, .35, .35, .35, .35, .35, 0};
 
-// Mean 0.30625, sum of squares 7 * 0.04375^2 + 0.30625^2 = 0.1071875, over 7: 0.0153125, root 0.12374369.
+// ADV-1 (i). Mean 0.30625, sum of squares 7 * 0.04375^2 + 0.30625^2 = 0.1071875, over 7: 0.0153125, root 0.12374369.
 TEST(Grpo, SampleStandardDeviation) {
   std::vector<double> wanted(7, 0.353551);
   wanted.push_back(-2.474854);
@@ -68,6 +68,7 @@ TEST(Grpo, SampleStandardDeviation) {
   EXPECT_NEAR(one_group(kSevenAndNone, kGrpo)[7], -0.30625 / std, 1e-12);
 }
 
+// ADV-1 (ii) to (iv).
 TEST(Grpo, EqualRewardsGiveExactlyZero) {
   for (const auto estimator : {kGrpo, kGrpoPassK, kRloo, kOpo, kGpg})
     for (const auto& [count, reward] : {std::pair{8, 0.1}, {7, 0.1}, {8, 0.35}, {3, -1e9}, {2, 0.0}})
@@ -75,7 +76,7 @@ TEST(Grpo, EqualRewardsGiveExactlyZero) {
         EXPECT_EQ(advantage, 0.0) << count << " of " << reward;
 }
 
-// Rewards 1 and 1.00001 differ by 1e-5: std 7.0710678e-6, 5e-6 / (7.0710678e-6 + 1e-6) = 0.6195.
+// ADV-1 (v). Rewards 1 and 1.00001 differ by 1e-5: std 7.0710678e-6, 5e-6 / (7.0710678e-6 + 1e-6) = 0.6195.
 TEST(Grpo, SmallDifferences) { expect_near(one_group({1.0, 1.00001}, kGrpo), {-0.619493, 0.619493}, 1e-5); }
 
 TEST(Grpo, WithoutTheStandardDeviation) {
@@ -116,9 +117,9 @@ TEST(Opo, WeighsByLength) {
   expect_near(advantages({{0, 1, 10}, {0, 0, 30}, {0, 2, 20}}, kOpo), {1.0 / 6, -5.0 / 6, 7.0 / 6});
 }
 
-// A response whose tokens are all masked has no weight: baseline (1 * 10 + 2 * 30) / 40 = 1.75, and 0 for its own 5.
+// A response whose tokens are all masked has no weight: baseline (1 * 10 + 2 * 30) / 40 = 1.75, not of its own 5.
 TEST(Opo, AllMaskedRowsWeighNothing) {
-  expect_near(advantages({{0, 1, 10}, {0, 5, 0}, {0, 2, 30}}, kOpo), {-0.75, 3.25, 0.25});
+  expect_near(advantages({{0, 1, 10}, {0, 5, 0}, {0, 2, 30}}, kOpo), {-0.75, 0, 0.25});
   expect_near(advantages({{0, 1, 0}, {0, 5, 0}}, kOpo), {0, 0});
 }
 
@@ -160,6 +161,28 @@ TEST(ReinforcePlusPlus, WithTheGroupsMeanAsBaseline) {
   const double scale = 1 / std::sqrt(0.125 + 1e-8);
   expect_near(advantages({{0, 1, 1}, {0, 0, 3}, {1, 4, 2}, {1, 4, 2}}, kReinforcePlusPlusBaseline),
               {0.625 * scale, -0.375 * scale, 0.125 * scale, 0.125 * scale});
+}
+
+// Rewards 1, 0 and 5, of which no token is trained: it gets 0, but is one of its group, as in verl. Mean 2, std
+// sqrt((1 + 4 + 9) / 2) = sqrt(7); the others' mean of 1 is 2.5, of 0 is 3; two of three score: alpha = 3 / 2. The best
+// is the masked one, so nobody is left to gain by pass@k. Whitened over the 2 + 2 tokens of -1 and -2: mean -1.5,
+// variance 4 * 0.25 / 3.
+TEST(AllMaskedRows, GetNothingAndCountInTheirGroup) {
+  const std::vector<Row> rows = {{0, 1, 2}, {0, 0, 2}, {0, 5, 0}};
+  const double std = std::sqrt(7.0) + 1e-6, white = 0.5 / std::sqrt(1.0 / 3 + 1e-8);
+  expect_near(advantages(rows, kGrpo), {-1 / std, -2 / std, 0});
+  expect_near(advantages(rows, kDrGrpo), {-1, -2, 0});
+  expect_near(advantages(rows, kRloo), {-1.5, -3, 0});
+  expect_near(advantages(rows, kGpg), {-1.5, -3, 0});
+  expect_near(advantages(rows, kGrpoPassK), {0, 0, 0});
+  expect_near(advantages(rows, kReinforcePlusPlusBaseline), {white, -white, 0});
+  // Whitening of tokens that are all alike gives exactly 0, whatever a masked row has.
+  expect_near(advantages({{0, 1, 2}, {0, 1, 2}, {0, 5, 0}}, kReinforcePlusPlusBaseline), {0, 0, 0}, 0);
+  ScoredBatch batch = batch_of(rows);
+  batch.extras = {{{"a", 1}}, {{"a", 0}}, {{"a", 5}}};
+  estimate_advantages(batch, {.estimator = kGdpo, .gdpo_keys = {"a"}});
+  EXPECT_NEAR(batch.samples[0].advantage, -batch.samples[1].advantage, 1e-12);
+  EXPECT_EQ(batch.samples[2].advantage, 0);
 }
 
 TEST(AdvantageNames, AreVerls) {

@@ -119,6 +119,25 @@ TEST(PythonReward, ReportsDeadProcesses) {
       {{"os._exit(7)", "ended by itself (exit code 7)"}, {"os.kill(os.getpid(), 11)", "ended by itself (signal 11)"}});
 }
 
+TEST(PythonReward, AsksOnceMoreAfterAKillFromOutside) {
+  // The first process for each sample is killed in the middle of it; "always" kills all of them.
+  const auto options =
+      python("killed.py",
+             "import os, signal\ndef compute_score(solution_str, **rest):\n"
+             "    mark = os.path.join(os.path.dirname(os.path.abspath(__file__)), solution_str + '.seen')\n"
+             "    if solution_str == 'always' or not os.path.exists(mark):\n"
+             "        open(mark, 'w').close()\n"
+             "        os.kill(os.getpid(), signal.SIGKILL)\n"
+             "    return 5\n");
+  for (const char* name : {"a.seen", "b.seen", "always.seen"})
+    std::filesystem::remove(options.path.parent_path() / name);
+  PythonReward reward(options);
+  const auto results = reward.score(requests({"a", "b"}));
+  EXPECT_EQ(results[0].score, 5);
+  EXPECT_EQ(results[1].score, 5);
+  expect_error<DataError>([&] { reward.score(requests({"always"})); }, {"ended by itself (signal 9)"});
+}
+
 TEST(PythonReward, KillsWhatTakesTooLong) {
   auto options = python("slow.py",
                         "import time\ndef compute_score(solution_str, **rest):\n"

@@ -102,6 +102,30 @@ TEST_F(RewardWorkerTest, AReportIsOfAllScoresSinceTheLastOne) {
   EXPECT_EQ(reward.take_report().get("asked"), 1);
 }
 
+// DATA-2: a limit of 100 tokens with a buffer of 20, whatever the prompt's length.
+TEST_F(RewardWorkerTest, OverlongResponsesLoseByTheirOwnLength) {
+  RewardWorker reward(std::make_unique<Kept>(nullptr), store_, tokenizer_,
+                      {.enable = true, .len = 20, .penalty_factor = 1, .max_response_length = 100});
+  for (const size_t prompt_length : {5, 50}) {
+    auto prompt = std::make_shared<Prompt>(*prompt_);
+    prompt->token_ids.assign(prompt_length, 1);
+    RolloutBatch batch;
+    const std::pair<uint32_t, double> cases[] = {{79, 1}, {80, 1}, {81, 0.95}, {90, 0.5}, {99, 0.05}, {100, 0}};
+    for (const auto& [length, total] : cases) {
+      auto trajectory = std::make_shared<Trajectory>();
+      trajectory->prompt = prompt;
+      trajectory->response_ids.assign(length, 1);
+      batch.push_back(sample(trajectory));
+      batch.back().prompt_length = static_cast<uint32_t>(prompt_length), batch.back().response_length = length;
+    }
+    const ScoredBatch scored = reward.score(batch);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      EXPECT_EQ(scored.samples[i].score, 1);  // what the verifier said stays
+      EXPECT_NEAR(scored.samples[i].reward, cases[i].second, 1e-12) << cases[i].first;
+    }
+  }
+}
+
 TEST_F(RewardWorkerTest, AnEarlyFailureIsThrownWhenItsSampleIsScored) {
   RewardWorker reward(std::make_unique<Lengths>(&asked_), store_, tokenizer_, {});
   const auto bad = draw("bad", 1), fine = draw("fine", 0);

@@ -19,6 +19,7 @@ std::string prose(size_t length, const std::string& part = "and so the matter re
   return text;
 }
 
+// REW-1 (a) to (c); (d) and (e) follow.
 TEST(Gsm8k, TheTailCannotChangeTheScore) {
   const std::string solved = "2+40=42\n#### 42\n";
   EXPECT_EQ(score("gsm8k", solved + prose(480), "42"), 1);
@@ -56,6 +57,7 @@ TEST(Gsm8k, FlexibleFindsTheLastNumber) {
   EXPECT_EQ(last_number(""), std::nullopt);
 }
 
+// REW-2 (a) to (h), and more.
 struct BoxCase {
   const char* name;
   std::string solution;

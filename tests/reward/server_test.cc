@@ -88,6 +88,7 @@ TEST_F(RewardServer, EveryProtocolGivesEachSampleItsScore) {
   }
 }
 
+// REW-3: (a) null, (b) NaN, (c) HTML, (e) more or fewer scores than samples, (g) text; (d) and (f) follow.
 TEST_F(RewardServer, NothingBecomesASilentZero) {
   const auto options = server_->options();
   expect_fault("null", "'null', no number", options);

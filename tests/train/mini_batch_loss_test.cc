@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "base/rng.h"
@@ -122,13 +123,50 @@ class EveryMiniBatch : public testing::TestWithParam<Case> {
   std::vector<TrainingSample> samples_ = samples();
 };
 
-// cispo and dppo hold their weight constant in the derivative, so their value's differences are not it.
-bool differentiable(const std::string& name) { return name != "cispo" && !name.starts_with("dppo"); }
+// cispo and dppo hold a weight constant in the derivative. What it is, by their papers, with verl's names of bounds:
+// the clipped ratio; the ratio, at most c = 3, of tokens that are within 0.2 of the old policy or move towards it.
+std::optional<double> constant_weight(const std::string& name, double logprob, double old, double advantage) {
+  const double ratio = std::exp(logprob - old);
+  if (name == "cispo") return std::min(1.2, std::max(0.8, ratio));
+  if (!name.starts_with("dppo")) return std::nullopt;
+  const double p = std::exp(logprob), q = std::exp(old);
+  const double kl = q * std::log(q / p) + (1 - q) * std::log((1 - q) / (1 - p));
+  const bool outwards = advantage > 0 ? p > q : p < q;
+  const bool far = (name == "dppo_tv" ? std::abs(p - q) : kl) > 0.2;
+  return outwards && far ? 0 : std::min(3.0, ratio);
+}
+
+// Their part of the loss with that weight as it is at `frozen`: its differences are the derivative.
+double surrogate(const LossOptions& options, const std::string& name, std::span<const TrainingSample> batch,
+                 const Policy& policy, const Policy& frozen) {
+  BatchCounts counts{0, 0, options.norm_length};
+  std::vector<int64_t> lengths;
+  for (const TrainingSample& sample : batch) {
+    lengths.push_back(trained_length(token_mask(*sample.trajectory, sample.mask)));
+    counts.num_tokens += lengths.back(), counts.num_sequences += lengths.back() > 0 ? 1 : 0;
+  }
+  double loss = 0;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const auto mask = token_mask(*batch[i].trajectory, batch[i].mask);
+    for (size_t t = 0; t < mask.size(); ++t) {
+      if (mask[t] == 0) continue;
+      const TokenId id = batch[i].trajectory->response_ids[t];
+      const double old = batch[i].trajectory->rollout_logprobs[t], ref = batch[i].ref_logprobs[t];
+      const double policy_loss = -batch[i].advantage * policy.logprob(id) *
+                                 constant_weight(name, frozen.logprob(id), old, batch[i].advantage).value();
+      loss += token_weight(options.aggregation, counts, lengths[i]) *
+              (batch[i].importance_weights[t] * policy_loss +
+               options.kl_loss_coef * token_kl(options.kl_type, policy.logprob(id), ref).value -
+               options.entropy_coeff * policy.entropy());
+    }
+  }
+  return loss;
+}
 
 TEST_P(EveryMiniBatch, GradientIsTheDerivative) {
-  if (!differentiable(GetParam().loss)) GTEST_SKIP();
+  const bool frozen = constant_weight(GetParam().loss, -1, -1, 1).has_value();
   // gspo's derivative goes through a token's own log-prob: it is the sequence's where its tokens weigh alike.
-  if (GetParam().loss == "gspo" || GetParam().loss == "geo_mean")
+  if (GetParam().loss == "gspo")
     for (TrainingSample& sample : samples_) sample.importance_weights.clear();
   options_.use_kl_loss = true, options_.kl_loss_coef = 0.3, options_.entropy_coeff = 0.05;
   const Result at = run(options_, samples_, policy_, policy_, kOrder);
@@ -136,11 +174,32 @@ TEST_P(EveryMiniBatch, GradientIsTheDerivative) {
   for (size_t v = 0; v < kVocab; ++v) {
     Policy up = policy_, down = policy_;
     up.logits[v] += h, down.logits[v] -= h;
-    const double difference =
-        (run(options_, samples_, up, policy_, kOrder).loss - run(options_, samples_, down, policy_, kOrder).loss) /
-        (2 * h);
-    EXPECT_NEAR(at.gradient[v], difference, 1e-7) << v;
+    const auto loss_at = [&](const Policy& moved) {
+      return frozen ? surrogate(options_, GetParam().loss, samples_, moved, policy_)
+                    : run(options_, samples_, moved, policy_, kOrder).loss;
+    };
+    EXPECT_NEAR(at.gradient[v], (loss_at(up) - loss_at(down)) / (2 * h), 1e-7) << v;
   }
+}
+
+// geo_mean has one loss a response, of ratio 1 here, so -A = -1.5; weights 1/2, 2, 4 and a masked 100 count by their
+// geometric mean 4^(1/3).
+TEST(MiniBatchLoss, GeometricMeansTakeOneWeightAResponse) {
+  auto trajectory = std::make_shared<Trajectory>();
+  trajectory->prompt = std::make_shared<Prompt>();
+  trajectory->response_ids.assign(4, 0);
+  trajectory->rollout_logprobs.assign(4, -1);
+  std::vector<TrainingSample> batch(1);
+  batch[0].trajectory = trajectory, batch[0].advantage = 1.5;
+  batch[0].importance_weights = {0.5F, 2, 4, 100}, batch[0].mask = {1, 1, 1, 0};
+  LossOptions options;
+  options.policy = &find_policy_loss("geo_mean"), options.aggregation = LossAggregation::kSeqMeanTokenMean;
+  MiniBatchLoss loss(options, batch);
+  loss.set_logprobs(0, {-1, -1, -1, -1});
+  double slope = 0;
+  for (size_t t = 0; t < 4; ++t) slope += loss.token(0, t, -1, 0).logprob;
+  EXPECT_NEAR(loss.sums().loss, -1.5 * std::cbrt(4.0), 1e-7);
+  EXPECT_NEAR(slope, -1.5 * std::cbrt(4.0), 1e-7);
 }
 
 TEST_P(EveryMiniBatch, DoesNotKnowHowTheBatchIsCut) {
@@ -158,6 +217,21 @@ TEST_P(EveryMiniBatch, DoesNotKnowHowTheBatchIsCut) {
     const Result other = run(options_, turned, policy_, policy_, kOrder);
     EXPECT_NEAR(other.loss, whole.loss, 1e-12);
     for (size_t v = 0; v < kVocab; ++v) EXPECT_NEAR(other.gradient[v], whole.gradient[v], 1e-12);
+  }
+}
+
+// Two ranks have all samples, for the counts, and each computes some: their sums are one rank's.
+TEST_P(EveryMiniBatch, DoesNotKnowHowManyRanksShareIt) {
+  options_.use_kl_loss = true, options_.kl_loss_coef = 0.3, options_.entropy_coeff = 0.05;
+  const Result whole = run(options_, samples_, policy_, policy_, kOrder);
+  for (size_t mine = 0; mine < 16; ++mine) {
+    std::vector<size_t> ranks[2];
+    for (const size_t i : kOrder) ranks[mine >> i & 1].push_back(i);
+    const Result a = run(options_, samples_, policy_, policy_, ranks[0]),
+                 b = run(options_, samples_, policy_, policy_, ranks[1]);
+    EXPECT_NEAR(a.loss + b.loss, whole.loss, 1e-12);
+    EXPECT_EQ(a.sums.clip_fraction + b.sums.clip_fraction, whole.sums.clip_fraction);
+    for (size_t v = 0; v < kVocab; ++v) EXPECT_NEAR(a.gradient[v] + b.gradient[v], whole.gradient[v], 1e-12);
   }
 }
 
@@ -192,6 +266,42 @@ INSTANTIATE_TEST_SUITE_P(All, EveryMiniBatch, testing::ValuesIn(cases()), [](con
   std::ranges::replace(name, '-', '_');
   return name;
 });
+
+// LOSS-1: responses of 1 and 3 tokens, advantages 1 and -1, on policy. A token's loss is -A: -1 | 1, 1, 1. One
+// parameter makes every token with probability sigma(0), so d log p = 0.5 and the gradient of token-mean (-0.5 + 1.5) /
+// 4 = 0.25.
+TEST(MiniBatchLoss, FourTokensOfTwoResponsesHoweverTheyAreCut) {
+  std::vector<TrainingSample> batch(2);
+  for (size_t i = 0; i < 2; ++i) {
+    auto trajectory = std::make_shared<Trajectory>();
+    trajectory->prompt = std::make_shared<Prompt>();
+    trajectory->response_ids.assign(1 + 2 * i, 0);
+    trajectory->rollout_logprobs.assign(1 + 2 * i, std::log(0.5F));
+    batch[i].trajectory = trajectory, batch[i].advantage = i == 0 ? 1 : -1;
+  }
+  const auto of = [&](std::string_view aggregation, std::vector<std::vector<size_t>> ranks) {
+    LossOptions options;
+    options.aggregation = parse_loss_aggregation(aggregation);
+    std::pair<double, double> loss_and_gradient;
+    for (const auto& mine : ranks) {
+      MiniBatchLoss loss(options, batch);
+      for (const size_t i : mine)
+        for (size_t t = 0; t < num_tokens(batch[i]); ++t)
+          loss_and_gradient.second += 0.5 * loss.token(i, t, double{std::log(0.5F)}, 0).logprob;
+      loss_and_gradient.first += loss.sums().loss;
+      EXPECT_EQ(loss.sums().pg_loss, loss.sums().loss);  // what is reported
+    }
+    return loss_and_gradient;
+  };
+  using Cut = std::vector<std::vector<size_t>>;
+  for (const Cut& ranks : {Cut{{0, 1}}, Cut{{1, 0}}, Cut{{0}, {1}}, Cut{{}, {0, 1}}}) {
+    EXPECT_NEAR(of("token-mean", ranks).first, 0.5, 1e-12);  // (-1 + 3) / 4; a mean of micro-batches' means would be 0
+    EXPECT_NEAR(of("token-mean", ranks).second, 0.25, 1e-12);
+    EXPECT_NEAR(of("seq-mean-token-mean", ranks).first, 0, 1e-7);  // (-1 + 1) / 2
+    EXPECT_NEAR(of("seq-mean-token-sum", ranks).first, 1, 1e-12);  // (-1 + 3) / 2
+    EXPECT_NEAR(of("token-sum", ranks).first, 2, 1e-12);
+  }
+}
 
 // Two responses of one prompt, on policy (ratio 1), advantage 1: 2 tokens and 3, one of them masked. token-mean over 4
 // tokens; importance weights 2 for all of the first: (-2 - 2 - 1 - 1) / 4.

@@ -96,8 +96,10 @@ TEST(Dppo, TotalVariation) {
   const auto token = [](double p, double advantage) { return LossToken{std::log(p), kOld, advantage, {}, false}; };
   const double ratio = 0.4 / std::exp(kOld);  // 2.9556: below c = 3
   expect_loss("dppo_tv", token(0.4, 2), -2 * ratio * std::log(0.4), -2 * ratio);
-  expect_loss("dppo_tv", token(0.45, 2), 0, 0);                          // too far up
-  expect_loss("dppo_tv", token(0.45, -2), 2 * 3 * std::log(0.45), 6);    // a way back is open; weight cut at 3
+  expect_loss("dppo_tv", token(0.45, 2), 0, 0);                        // too far up
+  expect_loss("dppo_tv", token(0.45, -2), 2 * 3 * std::log(0.45), 6);  // a way back is open; weight cut at 3
+  EXPECT_TRUE(loss_of("dppo_tv", token(0.45, -2)).clipped_lower);
+  EXPECT_FALSE(loss_of("dppo_tv", token(0.45, 2)).clipped_lower);
   const LossToken fallen{std::log(0.25), std::log(0.5), -1, {}, false};  // 0.25 below
   expect_loss("dppo_tv", fallen, 0, 0);
   EXPECT_TRUE(loss_of("dppo_tv", fallen).clipped);
@@ -184,6 +186,8 @@ TEST(KlCov, TheGreatestCovariances) {
   EXPECT_EQ(kind.choose(data.batch, options, 1), (Flags{{1, 0}, {0, 0, 0}}));
   std::swap(data.batch[0], data.batch[1]);
   EXPECT_EQ(kind.choose(data.batch, options, 1), (Flags{{0, 0, 0}, {1, 0}}));
+  options.kl_cov_ratio = 0;  // none, where any other share is at least one token
+  EXPECT_EQ(kind.choose(data.batch, options, 1), (Flags{{0, 0, 0}, {0, 0}}));
   options.kl_cov_coef = 0.5;
   LossToken token = at_ratio(std::exp(0.2), 2);
   expect_loss("kl_cov", token, -2 * std::exp(0.2), -2 * std::exp(0.2), options);

@@ -55,11 +55,13 @@ inline std::vector<TrainingSample> random_samples(const ModelConfig& config, uin
 inline double distance(const DecoderWeights& a, const DecoderWeights& b, double& norm) {
   double difference = 0, squares = 0;
   const auto x = parameters(a), y = parameters(b);
-  for (size_t p = 0; p < x.size(); ++p)
-    for (size_t i = 0; i < values(x[p].tensor).size(); ++i) {
-      difference += std::pow(static_cast<double>(values(x[p].tensor)[i]) - values(y[p].tensor)[i], 2);
-      squares += std::pow(values(y[p].tensor)[i], 2);
+  for (size_t p = 0; p < x.size(); ++p) {
+    const auto of_a = values(x[p].tensor), of_b = values(y[p].tensor);
+    for (size_t i = 0; i < of_a.size(); ++i) {
+      difference += (double{of_a[i]} - of_b[i]) * (double{of_a[i]} - of_b[i]);
+      squares += double{of_b[i]} * of_b[i];
     }
+  }
   norm = std::sqrt(squares);
   return std::sqrt(difference);
 }

@@ -69,7 +69,11 @@ struct Rejection {
 TEST(Correction, Rejections) {
   for (const Rejection& c : {
            Rejection{"token_k1", "2.5", {1, 0, 1}, {1, 0}},     // ratio in [0.4, 2.5]
-           Rejection{"token_k1", "0.75_5", {1, 1, 0}, {1, 0}},  //
+           Rejection{"token_k1", "0.75_5", {0, 0, 1}, {1, 0}},  // the inverse: 1/2, 1/4 and 2; verl's k1 is -log rho
+           Rejection{"token_k1", "0.3_1.5", {1, 0, 0}, {1, 0}},
+           Rejection{"seq_sum_k1", "0.2_1.1", {1, 1, 1}, {1, 0}},   // 1/4 of the product
+           Rejection{"seq_mean_k1", "0.7_1.1", {0, 0, 0}, {1, 0}},  // 0.63
+           Rejection{"seq_mean_k1", "0.6_1.1", {1, 1, 1}, {1, 0}},
            Rejection{"token_k2", "0.3", {1, 0, 1}, {1, 0}},     // ln2^2 / 2 = .24, ln4^2 / 2 = .96
            Rejection{"token_k3", "0.2", {0, 0, 1}, {1, 0}},     // 2 - 1 - .693 = .307; 1.614; .5 - 1 + .693 = .193
            Rejection{"seq_sum_k1", "3", {0, 0, 0}, {1, 0}},     // product 4

@@ -100,8 +100,9 @@ TEST(ReinforcePlusPlus, WhitensDiscountedReturns) {
 
 // Every token has its sample's reward: 1 x 3, 0 x 1. Mean 0.75, squares 3 * 0.0625 + 0.5625 = 0.75, variance 0.25.
 TEST(ReinforcePlusPlus, UndiscountedIsTheRewardAtEveryToken) {
-  std::vector<TokenRow> rows = {row({0, 0, 1}, {1, 1, 1}), row({0}, {1})};
+  std::vector<TokenRow> rows = {row({0, 0, 1}, {1, 1, 1}), row({0}, {1}), row({5, 5}, {0, 0})};
   estimate_token_advantages(rows, {kReinforcePlusPlus, 1, 1});
+  expect_near(rows[2].advantages, {0, 0}, 0);  // masked as a whole: in no mean either
   const double scale = 1 / std::sqrt(0.25 + 1e-8);
   expect_near(rows[0].advantages, {0.25 * scale, 0.25 * scale, 0.25 * scale}, 1e-12);
   expect_near(rows[1].advantages, {-0.75 * scale}, 1e-12);
@@ -160,6 +161,16 @@ TEST(OptimalTokenBaseline, EqualReturnsAndMasks) {
   estimate_token_advantages(masked, {kOptimalTokenBaseline, 1, 1});
   expect_near(masked[0].advantages, {1, 1});
   expect_near(masked[1].advantages, {0, 0}, 0);
+}
+
+// A tool wrote token 1 of the first response. W: .5, -, 1 and .25, .5, .75. t = 0: (1 * .5 + 4 * .25) / .75 = 2; at t =
+// 1 the other is alone and its own baseline; t = 2: (1 * 1 + 4 * .75) / 1.75 = 16 / 7.
+TEST(OptimalTokenBaseline, StepsOverToolTokens) {
+  std::vector<TokenRow> rows = {otb(1, {.5F, .9F, .5F}), otb(4, {.25F, .25F, .25F})};
+  rows[0].mask[1] = 0, rows[0].rewards[1] = 7, rows[0].logprobs[1] = kNan;
+  estimate_token_advantages(rows, {kOptimalTokenBaseline, 1, 1});
+  expect_near(rows[0].advantages, {-1, 0, 1 - 16.0 / 7});
+  expect_near(rows[1].advantages, {2, 0, 4 - 16.0 / 7});
 }
 
 TEST(TokenEstimatorNames, AreVerls) {

@@ -25,6 +25,17 @@ TEST(ValueLoss, ByHand) {
   }
 }
 
+TEST(ValueLoss, TheSlopeIsTheDerivative) {
+  const double h = 1e-6;
+  for (const double value : {-0.3, 0.2, 0.7, 1.1, 1.4, 1.8, 2.6})
+    for (const double target : {-1.0, 0.95, 3.0}) {
+      const auto loss_at = [&](double v) { return clipped_value_loss(v, 1, target, 0.5).loss; };
+      EXPECT_NEAR(clipped_value_loss(value, 1, target, 0.5).slope, (loss_at(value + h) - loss_at(value - h)) / (2 * h),
+                  1e-8)
+          << value << " " << target;
+    }
+}
+
 class ValueGradient : public testing::TestWithParam<std::string> {
  protected:
   ValueGradient() {

@@ -3,6 +3,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cache=${TANDEM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tandem}
 venv=$cache/venv
 cuda_wheels=$cache/cuda
+ray_venv=$cache/ray
 demo_model=$cache/models/SmolLM2-135M-Instruct
 
 die() {

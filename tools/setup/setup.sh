@@ -4,7 +4,7 @@ apt_tools="clang-format clang-tidy-16 ccache mold"
 rust_how="apt-get install rustc-web cargo-web (Debian 12's newer Rust), or https://rustup.rs"
 
 setup_all() {
-  [[ ${1:-cuda} == cuda ]] || die "setup: unknown part '$1' (known: cuda)"
+  [[ ${1:-cuda} == cuda || $1 == ray ]] || die "setup: unknown part '$1' (known: cuda, ray)"
   [ "$(uname -sm)" = "Linux x86_64" ] || die "the pinned wheels are for x86-64 Linux; this is $(uname -sm)"
   mkdir -p "$cache"
   exec {setup_lock}>"$cache/setup.lock"
@@ -86,6 +86,18 @@ setup_wheels() {
     stamped "CUDA compiler wheels" "$(hash_of "$lists/requirements-cuda.txt")" \
       install_cuda_wheels "$lists/requirements-cuda.txt"
   fi
+  if [ "${1:-}" = ray ]; then
+    [ -x "$ray_venv/bin/ray" ] || rm -f "$cache/stamps/Ray_wheels"
+    stamped "Ray wheels" "$(hash_of "$lists/requirements-ray.txt")" install_ray "$lists/requirements-ray.txt"
+  fi
+}
+
+# An environment of its own: Ray asks for many packages, and needs none of ours.
+install_ray() {
+  rm -rf "$ray_venv"
+  "$(find_python)" -m venv "$ray_venv"
+  with_retries "$ray_venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
+    --retries 3 --no-deps --require-hashes --only-binary :all: -r "$1"
 }
 
 # In a folder of its own: a toolkit of one version, whatever the Python environment holds.

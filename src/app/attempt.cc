@@ -1,0 +1,141 @@
+#include "app/attempt.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "app/options.h"
+#include "app/run_journal.h"
+#include "base/error.h"
+#include "observe/host_info.h"
+
+namespace tandem {
+namespace {
+
+using namespace std::chrono_literals;
+
+template <class Worker>
+WorkerGroup<Worker> single(std::shared_ptr<Worker> worker, CallObserver observer) {
+  return WorkerGroup<Worker>({std::move(worker)}, observer);
+}
+
+int64_t steps_of(const AttemptContext& context) {
+  return total_steps(context.config, static_cast<int64_t>(context.train_rows));
+}
+
+int64_t optimizer_steps(const AttemptContext& context) {
+  const int64_t steps = steps_of(context) - context.config.trainer.critic_warmup;
+  return std::max<int64_t>(1, steps) * derived_sizes(context.config).optimizer_steps_per_step;
+}
+
+template <class Options>
+Options with_progress(Options options, Progress& progress, WatchedRun& watched) {
+  options.on_tokens = [&progress, &watched](int64_t tokens) {
+    progress.advance(tokens);
+    watched.work_done(tokens);
+  };
+  return options;
+}
+
+void check_same_vocabulary(const ModelConfig& critic, const ModelConfig& policy) {
+  if (critic.vocab_size == policy.vocab_size) return;
+  throw ConfigError(
+      fmt::format("critic.model.path: a vocabulary of {} ids, but the policy's has {}; the critic reads the "
+                  "policy's tokens: use a model with the same tokenizer",
+                  critic.vocab_size, policy.vocab_size));
+}
+
+// Adapters leave the model below them as it was: that model is the reference.
+Reference make_reference(const Config& config, Engine& actor, std::shared_ptr<TrajectoryStore> store) {
+  const ReferenceOptions options = reference_options(config);
+  if (!has_adapters(actor.decoder().weights())) return {options, std::move(store)};
+  return {options, std::make_unique<Decoder>(actor.decoder().base()), std::move(store)};
+}
+
+}  // namespace
+
+Attempt::Attempt(const AttemptContext& context)
+    : context_(context),
+      actor_(single(std::make_shared<Engine>(guarded_engine_options(), &context_.chat.tokenizer(), context_.store),
+                    observer())),
+      reference_(needs_reference(context_.config)
+                     ? std::make_optional(single(std::make_shared<Reference>(
+                                                     make_reference(context_.config, actor_.worker(0), context_.store)),
+                                                 observer()))
+                     : std::nullopt),
+      critic_(needs_critic(context_.config)
+                  ? std::make_optional(
+                        single(std::make_shared<Critic>(guarded_critic_options(), context_.store), observer()))
+                  : std::nullopt),
+      program_(make_program(program_options(context_.config, context_.train_rows), roles())) {
+  if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), actor_.worker(0).decoder().config());
+}
+
+Attempt::~Attempt() = default;
+
+void Attempt::start_ranks() {
+  if (num_ranks(context_.config) == 1) return;
+  ranks_.emplace(rank_plan(context_.config), context_.words, context_.runtime);
+  team_ = ranks_->team(optimizer_steps(context_));
+  actor_.worker(0).join_team(team_);
+}
+
+void Attempt::abandon() {
+  if (team_) team_->abandon();
+  context_.runtime.end(0ms);
+}
+
+std::vector<WorkerStatus> Attempt::workers() {
+  const std::string device = actor_.worker(0).decoder().on_device() ? "cuda" : "cpu";
+  std::vector<WorkerStatus> all;
+  const auto here = [&](const char* role) {
+    all.push_back(
+        {.role = role, .device = device, .host = host_name(), .pid = getpid(), .state = WorkerState::kRunning});
+  };
+  here("actor");
+  const auto others = context_.runtime.workers();
+  all.insert(all.end(), others.begin(), others.end());
+  if (reference_) here("reference");
+  if (critic_) here("critic");
+  here("reward");
+  return all;
+}
+
+EngineOptions Attempt::guarded_engine_options() {
+  EngineOptions options =
+      with_progress(engine_options(context_.config, context_.chat.special(), optimizer_steps(context_)),
+                    context_.progress, context_.watched);
+  if (!context_.config.trainer.profile.steps.empty())
+    options.on_pass = [this](const GeneratorPass& pass) { context_.watched.pass_done(pass); };
+  options.on_finished = [this](const TrajectoryPtr& trajectory) { context_.reward.worker(0).submit(trajectory); };
+  options.between_passes = [this] {
+    context_.reward.worker(0).throw_failed();
+    context_.runtime.throw_if_lost();
+  };
+  options.drawn = drawn_samples(context_.journal);
+  options.trainer.on_nonfinite = [this](const NonFiniteUpdate& update) {
+    return context_.guard("actor", update, actor_.worker(0).decoder());
+  };
+  return options;
+}
+
+CriticOptions Attempt::guarded_critic_options() {
+  CriticOptions options =
+      with_progress(critic_options(context_.config, steps_of(context_)), context_.progress, context_.watched);
+  options.trainer.on_nonfinite = [this](const NonFiniteUpdate& update) {
+    return context_.guard("critic", update, critic_->worker(0).decoder());
+  };
+  return options;
+}
+
+Roles Attempt::roles() {
+  if (const auto options = token_advantage_options(context_.config))
+    token_advantages_ = single(std::make_shared<TokenAdvantages>(
+                                   *options, parse_kl_type(context_.config.algorithm.kl_penalty), context_.store),
+                               observer());
+  const auto if_any = [](auto& group) { return group ? &*group : nullptr; };
+  return {actor_, context_.reward, if_any(reference_), if_any(token_advantages_), if_any(critic_)};
+}
+
+}  // namespace tandem
