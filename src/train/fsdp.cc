@@ -4,6 +4,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/side_work.h"
@@ -112,7 +114,7 @@ DecoderWeights FullyShardedModel::gathered(const DecoderWeights& parts, bool kee
   for (size_t unit = 0; unit < units_.size(); ++unit) {
     Tensors to;
     for (const size_t p : units_[unit]) to.push_back(at::empty(shapes_[p], from[p].options()));
-    beside([&] { gather(unit, of_unit(from, unit), to); }).get();
+    beside([&] { gather(units_[unit], of_unit(from, unit), to); }).get();
     for (size_t i = 0; keep && i < to.size(); ++i) whole[units_[unit][i]] = to[i].cpu();
   }
   size_t next = 0;
@@ -144,11 +146,11 @@ std::future<void> FullyShardedModel::beside(std::function<void()> work) {
 }
 
 // Parts go straight to their places in the whole tensors.
-void FullyShardedModel::gather(size_t unit, const Tensors& parts, const Tensors& whole) const {
+void FullyShardedModel::gather(const std::vector<size_t>& which, const Tensors& parts, const Tensors& whole) const {
   std::vector<SendPart> sends;
   std::vector<ReceivePart> receives;
-  for (size_t i = 0; i < units_[unit].size(); ++i) {
-    const size_t p = units_[unit][i];
+  for (size_t i = 0; i < which.size(); ++i) {
+    const size_t p = which[i];
     for (int peer = 0; peer < group_->size(); ++peer) {
       sends.push_back({peer, bytes_in(parts[i])});
       receives.push_back({peer, bytes_in(part(whole[i], range(p, peer)))});
@@ -214,16 +216,16 @@ void FullyShardedModel::enter_training() {
 
 void FullyShardedModel::enter_rollout() {
   if (!training_) return;
-  wait_for_reduction();
+  finish_gradients();
   for (Slot& slot : slots_)
     if (slot.arriving.valid()) slot.arriving.get();
   training_ = false;
   decoder_.keep_blocks_in(nullptr);
   for (LayerWeights& layer : decoder_.weights().layers) layer = new_layer(slots_[0].weights, unset);
   const Tensors whole = tensors_of(decoder_.weights());
-  beside([&] {
-    for (size_t unit = 0; unit < units_.size(); ++unit) gather(unit, of_unit(shard_list_, unit), of_unit(whole, unit));
-  }).get();
+  std::vector<size_t> all(whole.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  beside([&] { gather(all, shard_list_, whole); }).get();  // one exchange: nothing computes meanwhile
 }
 
 void FullyShardedModel::weights_changed() {
@@ -231,7 +233,7 @@ void FullyShardedModel::weights_changed() {
   DecoderWeights outside = decoder_.weights();
   outside.layers.clear();
   const size_t unit = units_.size() - 1;
-  beside([&] { gather(unit, of_unit(shard_list_, unit), tensors_of(outside)); }).get();
+  beside([&] { gather(units_[unit], of_unit(shard_list_, unit), tensors_of(outside)); }).get();
 }
 
 FullyShardedModel::Slot* FullyShardedModel::slot_of(size_t block) {
@@ -246,13 +248,15 @@ void FullyShardedModel::fetch(size_t block) {
   Slot& slot = slots_[last_block_ && slots_[0].block == last_block_ ? 1 : 0];
   if (slot.arriving.valid()) slot.arriving.get();
   slot.block = block;
-  slot.arriving = beside([this, block, &slot] { gather(block, of_unit(shard_list_, block), slot.tensors); });
+  slot.arriving = beside([this, block, &slot] { gather(units_[block], of_unit(shard_list_, block), slot.tensors); });
 }
 
 const LayerWeights& FullyShardedModel::weights(size_t block) {
   const size_t top = units_.size() - 2;
   // A pass goes up from the first block or down from the last.
   const bool up = !last_block_ || block > *last_block_ || (block == *last_block_ && block == 0);
+  // Then comes what a pass adds to first: all that the pass before added must have left its place.
+  if (up && block == top) finish_gradients();
   fetch(block);
   last_block_ = block;
   Slot& slot = *slot_of(block);
@@ -262,19 +266,18 @@ const LayerWeights& FullyShardedModel::weights(size_t block) {
   return slot.weights;
 }
 
-void FullyShardedModel::wait_for_reduction() {
-  if (reducing_.valid()) reducing_.get();
+void FullyShardedModel::finish_gradients() {
+  for (std::future<void>& reduction : std::exchange(reducing_, {})) reduction.get();
 }
 
 void FullyShardedModel::gradients_ready(size_t block) {
-  wait_for_reduction();
-  reducing_ = beside([this, block] { reduce(block, of_unit(gradient_list_, block)); });
+  finish_gradients();
+  reducing_.push_back(beside([this, block] { reduce(block, of_unit(gradient_list_, block)); }));
 }
 
 void FullyShardedModel::finish_micro_batch() {
-  wait_for_reduction();
   const size_t unit = units_.size() - 1;
-  beside([&] { reduce(unit, of_unit(gradient_list_, unit)); }).get();
+  reducing_.push_back(beside([this, unit] { reduce(unit, of_unit(gradient_list_, unit)); }));
 }
 
 void FullyShardedModel::idle_micro_batch() {
@@ -288,6 +291,7 @@ void FullyShardedModel::idle_micro_batch() {
 }
 
 std::vector<double> FullyShardedModel::gradient_squares() {
+  finish_gradients();
   const auto blocks_in = [](int64_t elements) { return static_cast<size_t>((elements + kFlatBlock - 1) / kFlatBlock); };
   std::vector<std::vector<double>> all;  // by parameter and block
   std::vector<SendPart> sends;

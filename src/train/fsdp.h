@@ -46,8 +46,10 @@ class FullyShardedModel : public BlockStore {
 
   // What backward passes add into: whole outside the blocks, and room for two blocks, which all of them share.
   DecoderWeights& gradients() { return gradients_; }
-  // After a pass forward and backward: the rest of its gradients goes to the owners.
+  // After a pass forward and backward: the rest of its gradients goes to the owners, beside the start of the next pass.
   void finish_micro_batch();
+  // After all of them: gradient_shards() are whole.
+  void finish_gradients();
   // The part in such a pass of a rank that has nothing to compute.
   void idle_micro_batch();
   // Σ of squares of the gradient of each parameter, added up as on one rank.
@@ -78,13 +80,12 @@ class FullyShardedModel : public BlockStore {
 
   Range range(size_t parameter, int shard) const;
   Tensors of_unit(const Tensors& all, size_t unit) const;
-  void gather(size_t unit, const Tensors& parts, const Tensors& whole) const;
+  void gather(const std::vector<size_t>& which, const Tensors& parts, const Tensors& whole) const;
   void reduce(size_t unit, const Tensors& gradients);
   const at::Tensor& like() const { return shard_list_[0]; }
   std::future<void> beside(std::function<void()> work);
   void fetch(size_t block);
   Slot* slot_of(size_t block);
-  void wait_for_reduction();
   void forget_blocks();  // what was gathered is of older weights
 
   Decoder& decoder_;
@@ -100,7 +101,7 @@ class FullyShardedModel : public BlockStore {
   bool training_ = false;
   Slot slots_[2];
   std::optional<size_t> last_block_;
-  std::future<void> reducing_;
+  std::vector<std::future<void>> reducing_;
   Lane lane_;  // one, so that all ranks exchange in one order; last: its tasks use all of the above
 };
 

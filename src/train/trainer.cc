@@ -157,6 +157,7 @@ void Trainer::finish(SampleList mine, size_t rounds, DecoderWeights& gradients, 
   if (FullyShardedModel* sharded = ranks_.sharded) {
     const size_t done = micro_batch_ends(activation_bytes_per_token(decoder_), mine, options_).size();
     for (size_t i = done; i < rounds; ++i) sharded->idle_micro_batch();
+    sharded->finish_gradients();
     add_up(sharded->world(), sums);
   }
   if (ranks_.pipeline != nullptr) {

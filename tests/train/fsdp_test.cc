@@ -182,6 +182,7 @@ TEST(FsdpTraffic, IsWhatTheSchemeNeeds) {
     sharded.enter_training();
     const Traffic before = sharded.traffic();
     sharded.idle_micro_batch();
+    sharded.finish_gradients();
     const std::lock_guard lock(mutex);
     received += sharded.traffic().bytes_received - before.bytes_received;
   });

@@ -20,8 +20,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kGoodbye = 5s;      // for NCCL to end a group
-constexpr auto kNap = 20us;        // between two looks at a transfer
+constexpr auto kGoodbye = 5s;     // for NCCL to end a group
+constexpr auto kPatience = 50ms;  // a transfer that takes longer is looked at less often
+constexpr auto kNap = 100us;
 constexpr auto kLookAround = 1ms;  // between two looks at the peers
 
 cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
@@ -30,6 +31,13 @@ void require(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();
   throw CommunicationError(std::string("GPU ") + what + ": " + cudaGetErrorString(error));
+}
+
+// Between two looks at what began then. Others of this process may run, but a sleep would cost more than most transfers
+// take.
+void pause_since(Clock::time_point begun) {
+  if (Clock::now() - begun > kPatience) return std::this_thread::sleep_for(kNap);
+  for (int i = 0; i < 8; ++i) std::this_thread::yield();
 }
 
 bool failed(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
@@ -172,7 +180,7 @@ class NcclCommunicator : public Communicator {
         give_up(operation, ended(peers).value_or(peers[0]), describe(failed(asked) ? asked : state));
       if (state == ncclSuccess) return;
       look_around(operation, peers, begun, looked);
-      std::this_thread::sleep_for(kNap);
+      pause_since(begun);
     }
   }
 
@@ -185,7 +193,7 @@ class NcclCommunicator : public Communicator {
       if (state != cudaErrorNotReady)
         give_up(operation, peers[0], std::string("cannot be reached: ") + cudaGetErrorString(state));
       look_around(operation, peers, begun, looked);
-      std::this_thread::sleep_for(kNap);
+      pause_since(begun);
     }
   }
 
