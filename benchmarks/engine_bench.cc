@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Work {
   std::string model, shape = "chat", what = "all";
-  int64_t prompts = 8, samples = 8, new_tokens = 64;
+  int64_t prompts = 8, samples = 8, new_tokens = 64, activation_mb = 256;
   int threads = 2;
 };
 
@@ -56,6 +56,7 @@ EngineOptions options_for(const Work& work) {
   options.validation_sampling = options.sampling;
   options.num_samples = work.samples;
   options.trainer.mini_batch_samples = work.prompts * work.samples;
+  options.trainer.activation_bytes = work.activation_mb << 20;
   return options;
 }
 
@@ -122,6 +123,7 @@ int main(int argc, char** argv) {
   app.add_option("--prompts", work.prompts)->capture_default_str();
   app.add_option("--samples", work.samples)->capture_default_str();
   app.add_option("--new-tokens", work.new_tokens)->capture_default_str();
+  app.add_option("--activation-mb", work.activation_mb, "of a training pass")->capture_default_str();
   app.add_option("--threads", work.threads)->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   tandem::run(work);

@@ -73,7 +73,7 @@ class Connection {
 
 }  // namespace
 
-Endpoint parse_endpoint(const std::string& url) {
+Endpoint host_of(const std::string& url) {
   const size_t colon = url.find("://");
   Endpoint out;
   out.scheme = url.substr(0, colon);
@@ -104,7 +104,7 @@ Finding check_endpoint(const std::string& url, double timeout_seconds) {
   Finding finding{"reward", Verdict::kPass, "", "", {}};
   const char* remedy = "start the reward server, or correct reward.reward_model.endpoint";
   try {
-    const Endpoint to = parse_endpoint(url);
+    const Endpoint to = host_of(url);
     const int timeout_ms = static_cast<int>(timeout_seconds * 1000);
     Connection connection(to, timeout_ms);
     if (!connection.problem.empty()) {

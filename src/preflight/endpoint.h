@@ -12,7 +12,7 @@ struct Endpoint {
   int port = 0;
 };
 // ConfigError for what is no http or https URL.
-Endpoint parse_endpoint(const std::string& url);
+Endpoint host_of(const std::string& url);
 
 // GET /health of an http server; an https one is only connected to. Servers that do not know /health are alive too.
 Finding check_endpoint(const std::string& url, double timeout_seconds);

@@ -109,14 +109,14 @@ TEST(Ports, FreeAndTaken) {
 }
 
 TEST(Endpoint, ReadsUrls) {
-  const Endpoint plain = parse_endpoint("http://judge:8000/classify");
+  const Endpoint plain = host_of("http://judge:8000/classify");
   EXPECT_EQ(plain.host, "judge");
   EXPECT_EQ(plain.port, 8000);
   EXPECT_EQ(plain.path, "/classify");
-  EXPECT_EQ(parse_endpoint("https://judge").port, 443);
-  EXPECT_EQ(parse_endpoint("http://[::1]:81/").host, "::1");
+  EXPECT_EQ(host_of("https://judge").port, 443);
+  EXPECT_EQ(host_of("http://[::1]:81/").host, "::1");
   for (const char* url : {"judge:8000", "ftp://x/", "http://", "http://h:99999/", "http://h:x/"})
-    EXPECT_THROW(parse_endpoint(url), ConfigError) << url;
+    EXPECT_THROW(host_of(url), ConfigError) << url;
 }
 
 TEST(Endpoint, AliveByItsAnswer) {
