@@ -28,7 +28,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kStartTimeout = 90s;
+constexpr auto kStartTimeout = 300s;
 constexpr auto kEndTimeout = 10s;
 
 // The address that others reach this machine by; Ray takes no loopback. No packet is sent.
