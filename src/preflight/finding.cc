@@ -37,7 +37,8 @@ Verdict worst(const Findings& findings) {
 
 Finding attempted(std::string check, const std::function<std::string()>& look, std::string remedy) {
   try {
-    return {std::move(check), Verdict::kPass, look(), "", {}};
+    std::string seen = look();
+    return {std::move(check), Verdict::kPass, std::move(seen), "", {}};
   } catch (const Error& error) {
     return {std::move(check), Verdict::kFail, error.what(), std::move(remedy), {}};
   }

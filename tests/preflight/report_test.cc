@@ -95,6 +95,7 @@ TEST(Attempted, TellsAnErrorsOwnWords) {
   const Finding failed = attempted(
       "model", []() -> std::string { throw IoError("no folder"); }, "name one");
   EXPECT_EQ(failed.verdict, Verdict::kFail);
+  EXPECT_EQ(failed.check, "model");
   EXPECT_EQ(failed.why, "no folder");
   EXPECT_EQ(failed.remedy, "name one");
 }
