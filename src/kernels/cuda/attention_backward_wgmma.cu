@@ -43,9 +43,10 @@ struct Memory {
   __device__ __forceinline__ uint32_t work(int b) const { return schedule + b * 32; }
   __device__ __forceinline__ uint32_t queue() const { return schedule + 96; }
   __device__ __forceinline__ uint32_t position(int s) const { return schedule + 64 + s * 4; }
+  // Every lane of the eight warps that read arrives for itself: what it read is then before what comes in its place.
   __device__ __forceinline__ void init() const {
-    for (int b = 0; b < kBuffers; ++b) barrier_init(tile_full(b), 128), barrier_init(tile_empty(b), 8);
-    for (int s = 0; s < kStages; ++s) barrier_init(step_full(s), 128), barrier_init(step_empty(s), 8);
+    for (int b = 0; b < kBuffers; ++b) barrier_init(tile_full(b), 128), barrier_init(tile_empty(b), 256);
+    for (int s = 0; s < kStages; ++s) barrier_init(step_full(s), 128), barrier_init(step_empty(s), 256);
     barrier_init_done();
   }
 };
@@ -198,7 +199,7 @@ __device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory
       turn_wait(1 + warpgroup);
       if (position + kStep <= work.pos + warpgroup * 64) {  // none of these queries sees these keys
         turn_pass(2 - warpgroup);
-        if (lane == 0) barrier_arrive(memory.step_empty(s));
+        barrier_arrive(memory.step_empty(s));
         continue;
       }
       wgmma_fence();
@@ -220,9 +221,9 @@ __device__ __forceinline__ void sum_for_keys(const BackwardArgs& a, const Memory
       wgmma_pin(dk);
       wgmma_pin(dv);
       __syncwarp();
-      if (lane == 0) barrier_arrive(memory.step_empty(s));
+      barrier_arrive(memory.step_empty(s));
     }
-    if (lane == 0) barrier_arrive(memory.tile_empty(b));
+    barrier_arrive(memory.tile_empty(b));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = row + 8 * half;
@@ -301,7 +302,7 @@ __device__ __forceinline__ void sum_for_queries(const BackwardArgs& a, const Mem
     load_rows<D>(memory.tile(b, 1), first_row, douts);
     const float2 row_stats[2] = {stats[b * kRows + first_row + g], stats[b * kRows + first_row + g + 8]};
     __syncwarp();
-    if (lane == 0) barrier_arrive(memory.tile_empty(b));
+    barrier_arrive(memory.tile_empty(b));
     for (int i = 0; i < work.steps; ++i, ++n) {
       const int s = n % kStages;
       float sc[32], dp[32];
@@ -321,7 +322,7 @@ __device__ __forceinline__ void sum_for_queries(const BackwardArgs& a, const Mem
       issue_ab<D>(dq, gradients, memory.step(s, 0), i > 0);
       wgmma_wait<0>();
       wgmma_pin(dq);
-      if (lane == 0) barrier_arrive(memory.step_empty(s));
+      barrier_arrive(memory.step_empty(s));
     }
     const int head = work.head + (kPair ? warpgroup : 0);
 #pragma unroll
