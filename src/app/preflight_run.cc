@@ -113,6 +113,7 @@ DiskNeed disk_need(const Config& config, const MemoryQuestion& question) {
   need.checkpoint_bytes = question.checkpoint_bytes;
   need.most_kept = config.trainer.max_actor_ckpt_to_keep.value_or(0);
   need.saves = question.saves;
+  need.folder = expand_user(config.trainer.default_local_dir).string();
   if (config.trainer.journal.enable) need.journal_bytes = static_cast<int64_t>(config.trainer.journal.max_gb * 1e9);
   return need;
 }

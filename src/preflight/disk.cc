@@ -17,7 +17,7 @@ Finding check_disk(const DiskNeed& need, const FileSystem& files) {
   finding.why =
       fmt::format("{} checkpoints of {} and {} of journal, {} free", count, one, gib_text(need.journal_bytes), free);
   if (need.checkpoint_bytes > files.free_bytes) {
-    finding.worsen(Verdict::kFail, fmt::format("a checkpoint takes {}, and {} are free", one, free),
+    finding.worsen(Verdict::kFail, fmt::format("a checkpoint takes {}, and {} are free for {}", one, free, need.folder),
                    "make room, or choose another trainer.default_local_dir");
   } else if (all > files.free_bytes) {
     finding.worsen(Verdict::kWarn,

@@ -111,9 +111,12 @@ TEST(Team, DrawsNoRanksFinishedSamplesAgain) {
   for (const Layout& layout : {Layout{.dp_shard = 2}, Layout{.dp_shard = 3}, Layout{.pp = 2}}) {
     std::vector<std::pair<uint64_t, uint32_t>> drawn;
     const DrawnSamples leaders{
-        [&](bool, const PromptPtr& prompt, uint32_t sample, uint64_t) {
+        [&](bool, const PromptPtr& prompt, uint32_t sample, uint64_t) -> TrajectoryPtr {
           const auto found = known.find({prompt->id, sample});
-          return found == known.end() ? nullptr : found->second;
+          if (found == known.end()) return nullptr;
+          Trajectory its = *found->second;
+          its.prompt = prompt;  // as a journal gives it back
+          return std::make_shared<Trajectory>(std::move(its));
         },
         [&](bool, const TrajectoryPtr& t) { drawn.emplace_back(t->prompt->id, t->sample_index); }};
     with_team(

@@ -140,7 +140,7 @@ TEST(Storage, MeasuresARealFolderAndLeavesNothing) {
 
 TEST(Disk, RoomForOneMoreThanAreKept) {
   FileSystem files = files_of("ext4", false);  // 100 GiB
-  DiskNeed need{10 * kGiB, 3, 0, 16 * kGiB};
+  DiskNeed need{10 * kGiB, 3, 0, 16 * kGiB, "/data/run"};
   EXPECT_EQ(check_disk(need, files).verdict, Verdict::kPass);  // 4 * 10 + 16
   need.most_kept = 9;
   EXPECT_EQ(check_disk(need, files).verdict, Verdict::kWarn);  // 10 * 10 + 16
@@ -150,6 +150,7 @@ TEST(Disk, RoomForOneMoreThanAreKept) {
   const Finding failed = check_disk(need, files);
   EXPECT_EQ(failed.verdict, Verdict::kFail);
   EXPECT_NE(failed.why.find("101.00 GiB"), std::string::npos);
+  EXPECT_NE(failed.why.find("/data/run"), std::string::npos);
 }
 
 TEST(Disk, SaysWhenKeepingAllFillsIt) {
