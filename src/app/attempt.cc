@@ -8,6 +8,7 @@
 #include "app/options.h"
 #include "app/run_journal.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "observe/host_info.h"
 
 namespace tandem {
@@ -53,6 +54,20 @@ Reference make_reference(const Config& config, Engine& actor, std::shared_ptr<Tr
   return {options, std::make_unique<Decoder>(actor.decoder().base()), std::move(store)};
 }
 
+void log_device(const Engine& policy) {
+  const DecoderWeights& weights = policy.decoder().weights();
+  if (!policy.decoder().on_device()) return;
+  const kernels::DeviceMemory memory = kernels::device_memory(weights.embed_VE);
+  const ParameterCounts counts = count_parameters(weights);
+  const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  log_info(
+      fmt::format("{}: {:.1f} of {:.1f} GiB hold all models' weights; policy of {:.1f} M parameters trained and "
+                  "{:.1f} M frozen; activations may take {:.1f} GiB",
+                  weights.embed_VE.device().str(), gib(memory.allocated), gib(memory.total),
+                  static_cast<double>(counts.trained) / 1e6, static_cast<double>(counts.frozen) / 1e6,
+                  gib(policy.activation_bytes())));
+}
+
 }  // namespace
 
 Attempt::Attempt(const AttemptContext& context)
@@ -70,6 +85,7 @@ Attempt::Attempt(const AttemptContext& context)
                   : std::nullopt),
       program_(make_program(program_options(context_.config, context_.train_rows), roles())) {
   if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), actor_.worker(0).decoder().config());
+  log_device(actor_.worker(0));
 }
 
 Attempt::~Attempt() = default;
