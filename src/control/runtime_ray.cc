@@ -10,6 +10,7 @@
 #include <future>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "control/ray_cluster.h"
 #include "control/runtime.h"
