@@ -96,7 +96,7 @@ void RunSaver::detach() {
   roles_.reset();
 }
 
-void RunSaver::after_step(Progressed progressed, bool force, const std::function<void()>& log) {
+void RunSaver::after_step(const Progressed& progressed, bool force, const std::function<void()>& log) {
   const int64_t step = step_ = progressed.step;
   const bool full = journal_ && static_cast<double>(journal_->num_bytes()) > config_.journal.max_gb * 1e9;
   const bool to_disk = force || full || disk_is_due(step);

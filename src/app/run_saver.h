@@ -34,7 +34,7 @@ class RunSaver {
   // Once after each step: saves what is due (`force`: to disk in any case). `log` writes the step's metrics; it is
   // called once, before a checkpoint of the step can stand: a run killed between the two makes the step again, while a
   // checkpoint without its line could never get it.
-  void after_step(Progressed progressed, bool force, const std::function<void()>& log);
+  void after_step(const Progressed& progressed, bool force, const std::function<void()>& log);
 
   // Of the saves that have ended since the last call; warns of those that failed.
   Metrics take_metrics();
