@@ -117,7 +117,7 @@ std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64
   return std::make_unique<Decoder>(std::move(config), std::move(weights), max_model_len);
 }
 
-Engine::Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)
+Engine::Engine(const EngineOptions& options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)
     : Engine(options, load_decoder(options.model_path, options.max_model_len, options.device, true, options.lora),
              tokenizer, std::move(store)) {}
 

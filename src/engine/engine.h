@@ -67,7 +67,7 @@ struct CorrectedBatch {
 class Engine {
  public:
   // `tokenizer` may be null where nothing needs text; both it and `store` are shared with other roles.
-  Engine(EngineOptions options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store);
+  Engine(const EngineOptions& options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store);
   // With a decoder that is already made.
   Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const Tokenizer* tokenizer,
          std::shared_ptr<TrajectoryStore> store);
