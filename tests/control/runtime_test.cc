@@ -36,7 +36,7 @@ bool alive(pid_t pid) { return ::kill(pid, 0) == 0; }
 TEST(LocalProcesses, AnExitCodeIsALossWithTheLastLinesAndTakesTheOthersAlong) {
   const auto runtime = local_processes({});
   runtime->start(
-      {shell(1, "sleep 60"), shell(2, "for i in 1 2 3; do echo line $i >&2; done; printf torn >&2; exit 7")});
+      {shell(1, "exec sleep 60"), shell(2, "for i in 1 2 3; do echo line $i >&2; done; printf torn >&2; exit 7")});
   const auto workers = runtime->workers();
   ASSERT_EQ(workers.size(), 2U);
   ASSERT_TRUE(soon([&] { return runtime->lost().has_value(); }));
@@ -115,7 +115,7 @@ TEST(LocalProcesses, AGroupCanBeStartedAnew) {
   runtime->start({shell(1, "exit 3")});
   ASSERT_TRUE(soon([&] { return runtime->lost().has_value(); }));
   runtime->end(0ms);
-  runtime->start({shell(1, "sleep 60")});
+  runtime->start({shell(1, "exec sleep 60")});
   EXPECT_FALSE(runtime->lost());
   EXPECT_EQ(runtime->workers().size(), 1U);
   const auto begin = Clock::now();
