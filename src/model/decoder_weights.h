@@ -81,8 +81,8 @@ std::span<float> values(const at::Tensor& parameter);  // its memory
 // Copies a tensor of a file (F32, F16 or BF16) into an fp32 one of the CPU, by many threads. IoError for other types.
 void read_values(const TensorView& view, const at::Tensor& out);
 
-// Reads every tensor (any float type) into `weights`, by many threads, and lets the file's pages go. On a GPU no copy on
-// the host is made.
+// Reads every tensor (any float type) into `weights`, by many threads, and lets the file's pages go. On a GPU no copy
+// on the host is made.
 void load_weights(const WeightFolder& folder, const ModelConfig& config, DecoderWeights& weights);
 
 // model.safetensors (or shards) and config.json. F32 or BF16. `pace` may be null.

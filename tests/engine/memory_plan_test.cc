@@ -59,8 +59,7 @@ TEST(MemoryPlan, AModelBesideItCostsItsWeights) {
 // half of all masters, moments and weights 7, gradients (1/2 + 1/4 + 2/16 + 1/4) x 4 = 4.5, workspace 1: 14.75 GiB. The
 // update lets three quarters of the weights go, 1.5 GiB.
 TEST(MemoryPlan, RanksKeepPartsOfTheTrainingState) {
-  const MemoryPlan plan =
-      plan_memory(kGib, 80 * kGib, 0.5, kGib, 0, kUtilizationKey, Spread{2, kGib / 4, kGib / 16});
+  const MemoryPlan plan = plan_memory(kGib, 80 * kGib, 0.5, kGib, 0, kUtilizationKey, Spread{2, kGib / 4, kGib / 16});
   EXPECT_EQ(plan.kv_cache_bytes, 40 * kGib - 14 * kGib - 768 * kMib);
   EXPECT_EQ(plan.activation_bytes, 40 * kGib - 13 * kGib - 256 * kMib);
 }
