@@ -231,7 +231,8 @@ class Bench {
 
   // The figures beside the floor of a device whose ceilings are measured now.
   void roofline() const {
-    if (!engine_->decoder().on_device() || arguments_.ranks > 1) return;
+    // The floor counts every response at its full length.
+    if (!engine_->decoder().on_device() || arguments_.ranks > 1 || arguments_.ragged) return;
     const Ceilings best = measure_ceilings(engine_->decoder().weights().embed_VE);
     print(best);
     const ModelConfig& config = engine_->decoder().config();
