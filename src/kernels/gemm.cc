@@ -14,51 +14,69 @@ using simd::F8;
 using simd::kLanes;
 
 // ---- a · bᵀ: each output is a dot product over eight lanes, then one fixed tree.
-// Twelve independent sums hide the latency of fused multiply-add; a row of `b` is read once for four rows of `a`.
-constexpr int64_t kTileRows = 4, kTileCols = 3;
+// Twelve independent sums hide the latency of fused multiply-add; four columns are one call of sum4. The loops must be
+// unrolled before the compiler looks for registers to keep `acc` in: it does not by itself.
+constexpr int64_t kTileRows = 3, kTileCols = 4;
 
 template <int kRows, int kCols>
 void dot_tile(const float* a, int64_t lda, const float* b, int64_t ldb, float* c, int64_t k, int64_t ldc) {
   F8 acc[kRows][kCols];
+#pragma GCC unroll 4
   for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
     for (int j = 0; j < kCols; ++j) acc[i][j] = simd::zero();
   int64_t p = 0;
   for (; p + kLanes <= k; p += kLanes) {
-    F8 bv[kCols];
-    for (int j = 0; j < kCols; ++j) bv[j] = simd::load(b + j * ldb + p);
-    for (int i = 0; i < kRows; ++i) {
-      const F8 av = simd::load(a + i * lda + p);
-      for (int j = 0; j < kCols; ++j) acc[i][j] = simd::fma(av, bv[j], acc[i][j]);
+    F8 av[kRows];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) av[i] = simd::load(a + i * lda + p);
+#pragma GCC unroll 4
+    for (int j = 0; j < kCols; ++j) {
+      const F8 bv = simd::load(b + j * ldb + p);
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; ++i) acc[i][j] = simd::fma(av[i], bv, acc[i][j]);
     }
   }
   if (p < k) {
+#pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
       for (int j = 0; j < kCols; ++j)
         acc[i][j] = simd::fma(simd::load_partial(a + i * lda + p, k - p), simd::load_partial(b + j * ldb + p, k - p),
                               acc[i][j]);
   }
+#pragma GCC unroll 4
   for (int i = 0; i < kRows; ++i) {
     float sums[4];
-    simd::sum4(acc[i][0], acc[i][1 % kCols], acc[i][2 % kCols], acc[i][0], sums);
-    for (int j = 0; j < kCols; ++j) c[i * ldc + j] = sums[j];
+    simd::sum4(acc[i][0], acc[i][1 % kCols], acc[i][2 % kCols], acc[i][3 % kCols], sums);
+    std::memcpy(c + i * ldc, sums, kCols * sizeof(float));
   }
 }
 
 template <int kCols>
 void dot_rows(const float* a, int64_t lda, const float* b, int64_t ldb, float* c, int64_t rows, int64_t k,
               int64_t ldc) {
-  int64_t i = 0;
-  for (; i + kTileRows <= rows; i += kTileRows)
-    dot_tile<kTileRows, kCols>(a + i * lda, lda, b, ldb, c + i * ldc, k, ldc);
-  switch (rows - i) {
+  switch (rows) {
     case 3:
-      return dot_tile<3, kCols>(a + i * lda, lda, b, ldb, c + i * ldc, k, ldc);
+      return dot_tile<3, kCols>(a, lda, b, ldb, c, k, ldc);
     case 2:
-      return dot_tile<2, kCols>(a + i * lda, lda, b, ldb, c + i * ldc, k, ldc);
-    case 1:
-      return dot_tile<1, kCols>(a + i * lda, lda, b, ldb, c + i * ldc, k, ldc);
+      return dot_tile<2, kCols>(a, lda, b, ldb, c, k, ldc);
     default:
-      return;
+      return dot_tile<1, kCols>(a, lda, b, ldb, c, k, ldc);
+  }
+}
+
+void dot_columns(const float* a, int64_t lda, const float* b, int64_t ldb, float* c, int64_t rows, int64_t columns,
+                 int64_t k, int64_t ldc) {
+  switch (columns) {
+    case 4:
+      return dot_rows<4>(a, lda, b, ldb, c, rows, k, ldc);
+    case 3:
+      return dot_rows<3>(a, lda, b, ldb, c, rows, k, ldc);
+    case 2:
+      return dot_rows<2>(a, lda, b, ldb, c, rows, k, ldc);
+    default:
+      return dot_rows<1>(a, lda, b, ldb, c, rows, k, ldc);
   }
 }
 
@@ -158,28 +176,26 @@ void gemm_nt(const float* a, const float* b, float* c, int64_t m, int64_t n, int
 }
 
 void gemm_nt(const float* a, int64_t lda, const float* b, int64_t ldb, float* c, int64_t m, int64_t n, int64_t k) {
-  // Blocks: rows of b that stay in the second-level cache, rows of a that stay in the first.
-  const int64_t col_block = whole((128 << 10) / 4 / std::max<int64_t>(k, 1), kTileCols);
-  const int64_t row_block = whole((20 << 10) / 4 / std::max<int64_t>(k, 1), kTileRows);
+  // Rows of b that stay in the second-level cache while tiles of a, one at a time in the first, are led past them.
+  const int64_t col_block = whole((64 << 10) / 4 / std::max<int64_t>(k, 1), kTileCols);
   const int64_t col_tiles = (n + kTileCols - 1) / kTileCols;
-  const int64_t grain = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(1, m * k * kTileCols));
+  // Few pieces: each begins with a block that nothing asked for ahead of time.
+  const int64_t grain = std::max<int64_t>({1, (1 << 16) / std::max<int64_t>(1, m * k * kTileCols),
+                                           col_tiles / (2 * omp_get_max_threads())});
   parallel_for(col_tiles, grain, [&](int64_t first, int64_t last) {
     const int64_t end = std::min(n, last * kTileCols);
     for (int64_t jb = first * kTileCols; jb < end; jb += col_block) {
       const int64_t je = std::min(end, jb + col_block);
       // The next block's lines are asked for while this one, already near, is worked on for the later rows.
-      const int64_t later = (m + row_block - 1) / row_block - 1;
+      const int64_t later = (m + kTileRows - 1) / kTileRows - 1;
       Prefetcher next(b + je * ldb, (std::min(end, je + col_block) - je) * ldb,
                       std::max<int64_t>(1, later * ((je - jb) / kTileCols)));
-      for (int64_t ib = 0; ib < m; ib += row_block) {
-        const int64_t rows = std::min(row_block, m - ib);
-        int64_t j = jb;
-        for (; j + kTileCols <= je; j += kTileCols) {
-          if (ib > 0) next.fetch();
-          dot_rows<kTileCols>(a + ib * lda, lda, b + j * ldb, ldb, c + ib * n + j, rows, k, n);
+      for (int64_t i = 0, rows = 0; i < m; i += rows) {
+        rows = m - i == kTileRows + 1 ? 2 : std::min(kTileRows, m - i);  // a row by itself would wait on its own sums
+        for (int64_t j = jb; j < je; j += kTileCols) {
+          if (i > 0) next.fetch();
+          dot_columns(a + i * lda, lda, b + j * ldb, ldb, c + i * n + j, rows, std::min(kTileCols, je - j), k, n);
         }
-        if (je - j == 2) dot_rows<2>(a + ib * lda, lda, b + j * ldb, ldb, c + ib * n + j, rows, k, n);
-        if (je - j == 1) dot_rows<1>(a + ib * lda, lda, b + j * ldb, ldb, c + ib * n + j, rows, k, n);
       }
     }
   });
