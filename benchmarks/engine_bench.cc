@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Work {
   std::string model, shape = "chat", what = "all";
-  int64_t prompts = 8, samples = 8, new_tokens = 64, activation_mb = 256;
+  int64_t prompts = 8, samples = 8, new_tokens = 64, activation_mb = 64;
   int threads = 2;
 };
 

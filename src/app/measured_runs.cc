@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr double kActivationBytes = 256 << 20;  // that a run on the CPU gives a micro-batch
+constexpr double kActivationBytes = 64 << 20;  // that a run on the CPU gives a micro-batch
 
 std::vector<json> json_lines(const fs::path& file) {
   std::vector<json> out;

@@ -56,7 +56,7 @@ Setting setting_of(const PlanArguments& a) {
   w.prompt_tokens = a.prompt_tokens, w.response_tokens = a.response_tokens;
   w.longest_response = std::max(a.longest, a.response_tokens), w.length_spread = a.length_spread;
   w.optimizer_steps = a.optimizer_steps, w.micro_batch_tokens = a.micro_tokens, w.most_sequences = a.sequences;
-  w.activation_bytes = a.device == "cpu" ? 256 << 20 : 0;
+  w.activation_bytes = a.device == "cpu" ? 64 << 20 : 0;
   w.reference = a.reference, w.critic = a.critic, w.recompute = a.recompute && a.device != "cpu";
   w.one_step_behind = a.one_step_behind, w.other_seconds = a.other_seconds;
   MappingSpec& map = s.mapping;

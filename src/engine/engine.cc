@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "engine/memory_plan.h"
 #include "engine/team.h"
 #include "engine/wire.h"
@@ -190,6 +191,7 @@ RolloutBatch Engine::rollout(Order order, const std::vector<PromptPtr>& prompts,
     record = [&](const TrajectoryPtr& trajectory) { drawn->record(greedy, trajectory); };
   if (leads()) team_->tell(order, encode_tasks(missing));
   for (TrajectoryPtr& trajectory : draw(missing, sampling, record)) all.push_back(std::move(trajectory));
+  release_freed_memory();  // the cache of keys and values
   return store(prompts, std::move(all), num_samples);
 }
 

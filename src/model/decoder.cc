@@ -89,17 +89,18 @@ at::Tensor Decoder::forward_packed(const TokenBatch& batch) const {
   return x;
 }
 
-Activations Decoder::forward_for_training(const TokenBatch& batch, bool keep_all, at::Tensor x) const {
+Activations Decoder::forward_keeping(const TokenBatch& batch, size_t num_kept, at::Tensor x) const {
   const auto placed = place(batch, KeyLayout::kPacked);
   const auto new_kv = [&] { return kernels::packed_kv(placed, heads(), like()); };
   Activations saved{placed.device, {}, {}};
-  at::Tensor scratch = keep_all ? at::Tensor() : new_kv();
+  at::Tensor scratch = num_kept >= num_blocks() ? at::Tensor() : new_kv();
   if (!x.defined()) x = embed(placed);
   for (size_t i = 0; i < num_blocks(); ++i) {
     BlockActivations& kept = saved.blocks.emplace_back();
     kept.x_TE = x.clone();
-    if (keep_all) kept.kv = new_kv();
-    block_forward(block(i), placed, x, keep_all ? kept.kv : scratch, keep_all ? &kept : nullptr);
+    const bool keep = i + num_kept >= num_blocks();
+    if (keep) kept.kv = new_kv();
+    block_forward(block(i), placed, x, keep ? kept.kv : scratch, keep ? &kept : nullptr);
   }
   saved.x_TE = x;
   return saved;

@@ -40,6 +40,7 @@ class Decoder {
 
   const ModelConfig& config() const { return config_; }
   kernels::HeadShape heads() const;
+  size_t num_blocks() const { return static_cast<size_t>(config_.num_hidden_layers); }
   const DecoderWeights& weights() const { return weights_; }
   DecoderWeights& weights() { return weights_; }
   int64_t value_bytes() const { return static_cast<int64_t>(like().element_size()); }
@@ -63,10 +64,14 @@ class Decoder {
   // The same without a cache: keys and values live for one block only.
   at::Tensor forward_packed(const TokenBatch& batch) const;
 
-  // Training. `keep_all` saves every activation; otherwise backward recomputes block by block.
+  // Training. `keep_all` saves every activation; otherwise backward recomputes block by block. forward_keeping saves
+  // every activation of the last `num_kept` blocks.
   // `x_TE`, where this decoder holds a model's later blocks only: what the blocks before made; undefined: the
   // embedding.
-  Activations forward_for_training(const TokenBatch& batch, bool keep_all, at::Tensor x_TE = {}) const;
+  Activations forward_for_training(const TokenBatch& batch, bool keep_all, at::Tensor x_TE = {}) const {
+    return forward_keeping(batch, keep_all ? num_blocks() : 0, std::move(x_TE));
+  }
+  Activations forward_keeping(const TokenBatch& batch, size_t num_kept, at::Tensor x_TE = {}) const;
   // Consumes `activations` and `dx_TE` (gradient of Activations::x_TE); adds into `gradients`.
   void backward(const TokenBatch& batch, Activations activations, at::Tensor dx_TE, DecoderWeights& gradients) const;
   // The same without the embedding: returns the gradient of the first block's input.
@@ -92,7 +97,6 @@ class Decoder {
   const at::Tensor& like() const {
     return weights_.embed_VE.defined() ? weights_.embed_VE : weights_.layers[0].input_norm_E;
   }
-  size_t num_blocks() const { return static_cast<size_t>(config_.num_hidden_layers); }
   const LayerWeights& block(size_t i) const { return store_ == nullptr ? weights_.layers[i] : store_->weights(i); }
   kernels::QkvTransform transform(const LayerWeights& layer) const;
   kernels::PlacedBatch place(const TokenBatch& batch, kernels::KeyLayout layout) const;

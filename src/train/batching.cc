@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/rng.h"
 #include "model/tensor_split.h"
 #include "train/fsdp.h"
@@ -54,7 +55,19 @@ int64_t activation_bytes_per_token(const Decoder& decoder) {
   return decoder.value_bytes() * decoder.config().num_hidden_layers * decoder.activations_per_token();
 }
 
+size_t kept_blocks(const Decoder& decoder, int64_t num_tokens, const BatchingOptions& options) {
+  const auto blocks = static_cast<int64_t>(decoder.num_blocks());
+  if (!options.may_recompute) return decoder.num_blocks();
+  // Every block keeps its input.
+  const int64_t input = decoder.value_bytes() * decoder.config().hidden_size * num_tokens;
+  const int64_t rest = decoder.value_bytes() * decoder.activations_per_token() * num_tokens - input;
+  return static_cast<size_t>(std::clamp<int64_t>((options.activation_bytes - blocks * input) / rest, 0, blocks));
+}
+
 namespace {
+
+// Tokens of samples that share a prompt, which is computed once for all that are packed together.
+constexpr int64_t kSharedTokens = 320;
 
 std::vector<PackItem> pack_items(SampleList samples) {
   std::vector<PackItem> items;
@@ -67,7 +80,8 @@ std::vector<PackItem> pack_items(SampleList samples) {
 std::vector<size_t> micro_batch_ends(int64_t bytes_per_token, SampleList samples, const BatchingOptions& options) {
   const int64_t max_tokens =
       std::min(options.max_micro_tokens, std::max<int64_t>(64, options.activation_bytes / bytes_per_token));
-  return split_micro_batches(pack_items(samples), max_tokens, options.max_micro_samples, options.unit_samples);
+  return split_micro_batches(pack_items(samples), max_tokens, options.max_micro_samples, options.unit_samples,
+                             options.may_recompute ? std::min(options.max_micro_tokens, kSharedTokens) : 0);
 }
 
 void forward_backward(const Decoder& decoder, SampleList samples, const BatchingOptions& options, const HeadPass& head,
@@ -77,8 +91,8 @@ void forward_backward(const Decoder& decoder, SampleList samples, const Batching
   size_t begin = 0;
   for (const size_t end : micro_batch_ends(per_token, samples, options)) {
     const PackedBatch batch = pack(std::span(items).subspan(begin, end - begin), decoder.on_device());
-    const bool fits = batch.tokens.num_tokens() * per_token <= options.activation_bytes;
-    Activations activations = decoder.forward_for_training(batch.tokens, !options.may_recompute || fits);
+    Activations activations =
+        decoder.forward_keeping(batch.tokens, kept_blocks(decoder, batch.tokens.num_tokens(), options));
     at::Tensor dx = head(begin, samples.subspan(begin, end - begin), batch, activations.x_TE);
     decoder.backward(batch.tokens, std::move(activations), dx, gradients);
     if (sharded != nullptr) sharded->finish_micro_batch();
@@ -111,6 +125,7 @@ std::optional<Optimizer::StepResult> guarded_step(Optimizer& optimizer, DecoderW
       squares.push_back(kernels::sum_of_squares({&gradient.tensor, 1}));
     return optimizer.step(weights, gradients, total(squares));
   };
+  release_freed_memory();  // what the passes held: a first step's moments take its place
   const Optimizer::StepResult step = std::isfinite(loss) ? make_step() : Optimizer::StepResult{std::nan(""), 0};
   if (std::isfinite(step.grad_norm)) return step;
   if (options.on_nonfinite && options.on_nonfinite({samples, loss, step.grad_norm, optimizer.num_steps(), unchanged}))

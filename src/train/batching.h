@@ -38,7 +38,9 @@ struct BatchingOptions {
   int64_t max_micro_tokens = 4096;
   int64_t max_micro_samples = 0;         // 0: only tokens count
   size_t unit_samples = 1;               // so many neighbours come into the same micro-batch
-  int64_t activation_bytes = 256 << 20;  // micro-batches are cut so that all activations fit, and beyond it recompute
+  // Micro-batches are cut so that all activations fit; a longer sample, or a group whose prompt is worth sharing, keeps
+  // those of the last blocks and recomputes the others.
+  int64_t activation_bytes = 64 << 20;
   bool may_recompute = true;
   // Told of a mini-batch that cannot be learnt from; true: leave it out and go on. Empty: as false.
   std::function<bool(const NonFiniteUpdate&)> on_nonfinite;
@@ -65,6 +67,8 @@ std::vector<double> temperatures_of(SampleList samples);
 
 // Where each micro-batch of these samples ends, given what a token's activations take.
 int64_t activation_bytes_per_token(const Decoder& decoder);
+// How many blocks, the last ones, can keep all activations of so many tokens.
+size_t kept_blocks(const Decoder& decoder, int64_t num_tokens, const BatchingOptions& options);
 std::vector<size_t> micro_batch_ends(int64_t bytes_per_token, SampleList samples, const BatchingOptions& options);
 
 // Forward, head and backward of all samples in micro-batches; adds into `gradients`. With `sharded` the gradients of

@@ -8,7 +8,7 @@ namespace tandem {
 namespace {
 
 // What logits may take: on the CPU little more than the cache, on a GPU enough rows to fill it.
-constexpr int64_t kLogitBytes = 64 << 20, kDeviceLogitBytes = int64_t{2} << 30;
+constexpr int64_t kLogitBytes = 16 << 20, kDeviceLogitBytes = int64_t{2} << 30;
 
 int64_t rows_at_once(const at::Tensor& normed, int64_t vocab) {
   return std::max<int64_t>(8, (normed.is_cpu() ? kLogitBytes : kDeviceLogitBytes) / (4 * vocab));

@@ -112,7 +112,7 @@ int64_t packed_tokens(std::span<const PackItem> items) {
 }
 
 std::vector<size_t> split_micro_batches(std::span<const PackItem> items, int64_t max_tokens, int64_t max_items,
-                                        size_t unit) {
+                                        size_t unit, int64_t max_shared) {
   std::vector<size_t> ends;
   int64_t tokens = 0, count = 0;
   for (size_t i = 0; i < items.size(); i += unit) {
@@ -120,7 +120,8 @@ std::vector<size_t> split_micro_batches(std::span<const PackItem> items, int64_t
     const bool shares = count > 0 && same_prompt(items[i], items[i - 1]);
     const int64_t alone = packed_tokens(items.subspan(i, last - i));
     int64_t more = shares ? alone - static_cast<int64_t>(items[i].prompt.size()) : alone;
-    if (count > 0 && (tokens + more > max_tokens || (max_items > 0 && count >= max_items))) {
+    const int64_t most = shares ? std::max(max_tokens, max_shared) : max_tokens;
+    if (count > 0 && (tokens + more > most || (max_items > 0 && count >= max_items))) {
       ends.push_back(i);
       tokens = count = 0;
       more = alone;
