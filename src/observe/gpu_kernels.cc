@@ -58,6 +58,8 @@ std::string short_name(const char* mangled) {
                                                           &std::free);
   std::string name = status == 0 ? plain.get() : mangled;
   if (name.starts_with("void ")) name.erase(0, 5);
+  constexpr std::string_view kUnnamed = "(anonymous namespace)::";
+  for (size_t at; (at = name.find(kUnnamed)) != name.npos;) name.erase(at, kUnnamed.size());
   return name.substr(0, name.find_first_of("<("));
 }
 

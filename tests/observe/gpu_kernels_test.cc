@@ -36,7 +36,7 @@ CuptiCalls fake() {
     uint8_t* kernel = buffer + kRecord;
     put(kernel, 0, 10);
     put(kernel, 16, kNow - 3000), put(kernel, 24, kNow - 1000), put(kernel, 48, 7);
-    put(kernel, 104, "_ZN6tandem4cuda4gemmIfEEvPT_");
+    put(kernel, 104, "_ZN6tandem4cuda12_GLOBAL__N_14gemmIfEEvPT_");
     take(nullptr, 0, buffer, size, 2 * kRecord);
     return 0;
   };
