@@ -122,8 +122,10 @@ EngineOptions Attempt::guarded_engine_options() {
   EngineOptions options =
       with_progress(engine_options(context_.config, context_.chat.special(), optimizer_steps(context_)),
                     context_.progress, context_.watched);
-  if (!context_.config.trainer.profile.steps.empty())
-    options.on_pass = [this](const GeneratorPass& pass) { context_.watched.pass_done(pass); };
+  if (const auto& trace = context_.watched.trace()) {
+    options.trace = trace;
+    options.on_pass = [trace](const GeneratorPass& pass) { record_pass(*trace, pass); };
+  }
   options.on_finished = [this](const TrajectoryPtr& trajectory) { context_.reward.worker(0).submit(trajectory); };
   options.between_passes = [this] {
     context_.reward.worker(0).throw_failed();

@@ -13,6 +13,7 @@
 
 #include "app/chat.h"
 #include "app/options.h"
+#include "app/watch_run.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "control/pulse.h"
@@ -155,6 +156,13 @@ void follow(const Config& config, std::shared_ptr<Team> team, int64_t optimizer_
   options.trainer.on_nonfinite = [skip = config.trainer.nonfinite_update == "skip"](const NonFiniteUpdate&) {
     return skip;
   };
+  if (!config.trainer.profile.steps.empty()) {
+    options.trace = std::make_shared<TraceSlot>();
+    options.on_pass = [trace = options.trace](const GeneratorPass& pass) { record_pass(*trace, pass); };
+    options.on_tokens = [trace = options.trace](int64_t tokens) {
+      if (const auto recorder = trace->get()) recorder->work_done(tokens);
+    };
+  }
   Engine engine(std::move(options), &chat.tokenizer(), std::make_shared<TrajectoryStore>());
   engine.join_team(std::move(team));
   engine.follow();

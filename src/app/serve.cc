@@ -24,8 +24,8 @@ struct ServeArguments {
   std::string model, name, device = "auto";
   ServerOptions server{.chat_page = true};
   int64_t max_body_mb = 8;
-  int request_seconds = 600, drain_seconds = 30;
-  int64_t max_model_len = 2048, max_num_seqs = 256, max_samples = 1024, max_batched_tokens = 512, kv_cache_mb = 1024;
+  int request_seconds = 600, drain_seconds = 30, wait_seconds = 30;
+  int64_t max_model_len = 2048, max_num_seqs = 0, max_samples = 1024, max_batched_tokens = 512, kv_cache_mb = 1024;
   int64_t threads = 0;
   bool allow_weight_updates = false, no_prefix_caching = false, no_chat_page = false;
 };
@@ -110,12 +110,15 @@ int serve_text(const ServeArguments& a, const std::filesystem::path& folder) {
 
   EngineLoopOptions options;
   options.max_samples = a.max_samples;
-  options.generator.scheduler.max_num_seqs = a.max_num_seqs;
+  options.max_wait_seconds = a.wait_seconds;
+  // More at once make no more tokens a second on a CPU, and each of them slower.
+  const int64_t at_once = a.max_num_seqs > 0 ? a.max_num_seqs : device.is_cpu() ? 64 : 256;
+  options.generator.scheduler.max_num_seqs = at_once;
   options.generator.scheduler.max_num_batched_tokens = a.max_batched_tokens;
   options.generator.prefix_caching = !a.no_prefix_caching;
   options.generator.max_model_len = longest;
   options.generator.num_drawable = std::min<int64_t>(vocab, model.tokenizer().vocab_size());
-  const int64_t useful = a.max_num_seqs * ((longest + kernels::kKvBlock - 1) / kernels::kKvBlock);
+  const int64_t useful = at_once * ((longest + kernels::kKvBlock - 1) / kernels::kKvBlock);
   options.generator.num_blocks =
       plan_kv_blocks(decoder->config(), a.kv_cache_mb << 20, longest, useful, decoder->value_bytes());
   EngineLoop loop(std::move(decoder), options, model.tokenizer());
@@ -166,8 +169,13 @@ void add_serve(CLI::App& app, Action& action) {
     command->add_option(name, value, help)->check(CLI::Range(1, 1 << 30))->capture_default_str();
   };
   positive("--max-model-len", a->max_model_len, "prompt and reply together, tokens");
-  positive("--max-num-seqs", a->max_num_seqs, "replies computed at once");
+  command->add_option("--max-num-seqs", a->max_num_seqs, "replies computed at once; 0: 64 on a CPU, 256 on a GPU")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   positive("--max-queue", a->max_samples, "replies in flight, waiting ones included; beyond it 429");
+  command->add_option("--max-wait", a->wait_seconds, "seconds until a reply begins; beyond it 429; 0: no limit")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   positive("--max-batched-tokens", a->max_batched_tokens, "tokens of a pass: prompts come in pieces of it");
   positive("--kv-cache-mb", a->kv_cache_mb, "at most; no more is taken than is of use");
   positive("--max-body-mb", a->max_body_mb, "of a request");

@@ -10,6 +10,7 @@
 #include "app/options.h"
 #include "app/run_folder.h"
 #include "app/step_report.h"
+#include "app/utilization.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -85,6 +86,7 @@ TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
   saver_.attach(attempt_->stateful());
   if (!config_.data.val_files.empty()) validation_data_ = load_data(validation_data_options(config_), config_, chat_);
   const Decoder& policy = attempt_->actor().worker(0).decoder();
+  if (const auto peak = peak_tflops(config_.trainer, policy)) peak_tflops_ = *peak * num_ranks(config_);
   if (has_adapters(policy.weights())) log_info(describe_adapters(policy.weights()));
   attempt_->start_ranks();
   if (num_ranks(config_) > 1) {
@@ -176,6 +178,7 @@ void TrainRun::one_step() {
   }
   timer_.reset();
   watched_.begin_step(step_ + 1, timer_);
+  if (const TraceRecorder* trace = watched_.recorder()) attempt_->actor().worker(0).begin_trace(*trace);
   const auto start = Clock::now();
   StepResult result;
   {
@@ -194,6 +197,7 @@ void TrainRun::one_step() {
     store_->clear();
   }
   finish_step(result, seconds_since(start));
+  if (TraceRecorder* trace = watched_.recorder()) attempt_->actor().worker(0).end_trace(*trace);
   watched_.end_step(timer_);
 }
 
@@ -205,6 +209,7 @@ Metrics TrainRun::step_metrics(const StepResult& result, double seconds) {
   metrics.merge(reward_.worker(0).take_report());
   if (journal_) metrics.merge(journal_->take_metrics());
   metrics.merge(throughput_metrics(result.batch.samples, seconds));
+  if (peak_tflops_) metrics.merge(utilization(metrics, timer_, *peak_tflops_));
   metrics.set("training/global_step", static_cast<double>(step_));
   metrics.set("training/epoch", static_cast<double>(prompts_->state().loader.epoch));
   return metrics;

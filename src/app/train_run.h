@@ -93,6 +93,7 @@ class TrainRun {
   std::optional<Tracker> tracker_;
   std::optional<SamplesLog> samples_;
   Written written_;
+  std::optional<double> peak_tflops_;  // of all ranks; nothing: not known
   RestartBudget restarts_;
   std::optional<Clock::time_point> recovering_since_;  // until the run is where it was
   double recovery_seconds_ = 0;                        // not yet reported

@@ -56,7 +56,9 @@ TokenTexts tokenizer_texts() {
 }
 
 WatchedRun::WatchedRun(const RunConfig& config, std::filesystem::path folder)
-    : folder_(std::move(folder)), traced_steps_(config.profile.steps), dashboard_(dashboard_of(config, folder_)) {}
+    : folder_(std::move(folder)), traced_steps_(config.profile.steps), dashboard_(dashboard_of(config, folder_)) {
+  if (!traced_steps_.empty()) slot_ = std::make_shared<TraceSlot>();
+}
 
 void WatchedRun::open_log(int64_t step) {
   log_ = std::make_unique<RunLog>(folder_ / "log.jsonl");
@@ -86,13 +88,15 @@ void WatchedRun::run(RunEnd& end, const int64_t& step, int64_t total_steps, cons
 void WatchedRun::begin_step(int64_t step, PhaseTimer& timer) {
   if (std::ranges::find(traced_steps_, step) == traced_steps_.end()) return;
   step_ = step;
-  trace_ = std::make_unique<TraceRecorder>(step);
+  trace_ = std::make_shared<TraceRecorder>(step);
+  slot_->set(trace_);
   timer.set_trace(trace_.get());
 }
 
 void WatchedRun::end_step(PhaseTimer& timer) {
   if (!trace_) return;
   timer.set_trace(nullptr);
+  slot_->set(nullptr);
   try {
     trace_->write(folder_ / fmt::format("trace_step_{}.json", step_));
   } catch (const IoError& error) {
@@ -101,13 +105,14 @@ void WatchedRun::end_step(PhaseTimer& timer) {
   trace_.reset();
 }
 
-void WatchedRun::pass_done(const GeneratorPass& pass) {
-  if (!trace_) return;
+void record_pass(const TraceSlot& trace, const GeneratorPass& pass) {
+  const auto recorder = trace.get();
+  if (!recorder) return;
   Metrics arguments;
   arguments.set("sequences", static_cast<double>(pass.num_sequences));
   arguments.set("tokens", static_cast<double>(pass.num_tokens));
   arguments.set("drawn", static_cast<double>(pass.num_drawn));
-  trace_->span("scheduler", pass.num_tokens > pass.num_drawn ? "prefill" : "decode", pass.begin, pass.end, arguments);
+  recorder->span("scheduler", pass.num_tokens > pass.num_drawn ? "prefill" : "decode", pass.begin, pass.end, arguments);
 }
 
 }  // namespace tandem

@@ -19,6 +19,9 @@ namespace tandem {
 // By the tokenizer in a model's folder (actor_rollout_ref.model.path of a run); each is read once.
 TokenTexts tokenizer_texts();
 
+// A pass of the sampling in the trace of a step, if there is one.
+void record_pass(const TraceSlot& trace, const GeneratorPass& pass);
+
 // How a run ended.
 struct RunEnd {
   std::filesystem::path folder, last_checkpoint;
@@ -40,10 +43,15 @@ class WatchedRun {
   void begin_step(int64_t step, PhaseTimer& timer);
   void end_step(PhaseTimer& timer);  // a trace that cannot be written costs a warning
 
+  // The recorder of this step, null where it is not traced.
+  TraceRecorder* recorder() const { return trace_.get(); }
+
   void work_done(int64_t tokens) {
     if (trace_) trace_->work_done(tokens);
   }
-  void pass_done(const GeneratorPass& pass);
+
+  // Where the recorder of a traced step lies; null where no step is to be traced.
+  const std::shared_ptr<TraceSlot>& trace() const { return slot_; }
 
  private:
   void open_log(int64_t step);
@@ -53,7 +61,8 @@ class WatchedRun {
   std::unique_ptr<Dashboard> dashboard_;
   std::unique_ptr<RunLog> log_;
   int64_t step_ = 0;
-  std::unique_ptr<TraceRecorder> trace_;  // null in steps that are not traced
+  std::shared_ptr<TraceRecorder> trace_;  // null in steps that are not traced
+  std::shared_ptr<TraceSlot> slot_;       // holds it too
 };
 
 }  // namespace tandem

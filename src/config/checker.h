@@ -98,6 +98,7 @@ template <class AnyConfig>
 void check_outlooks(ConfigChecker<AnyConfig>& check, const RunConfig& trainer) {
   check.between(trainer.dashboard.port, 0, 65535, "trainer.dashboard.port");
   check.named(trainer.dashboard.host, "trainer.dashboard.host");
+  check.require(trainer.peak_tflops.value_or(0) >= 0, "trainer.peak_tflops", "must not be negative");
   check.require(std::ranges::all_of(trainer.profile.steps, [](int64_t step) { return step >= 1; }),
                 "trainer.profile.steps", "counts steps from 1");
 }

@@ -43,6 +43,7 @@ struct RunConfig {
   int64_t n_gpus_per_node = 1;
   std::string device = "auto";
   int64_t num_threads = 0;
+  std::optional<double> peak_tflops;
   int64_t seed = 42;
   DashboardConfig dashboard;
   ProfileConfig profile;
@@ -69,6 +70,9 @@ struct RunConfig {
       "devices of each machine; on the CPU, processes that share the work (train only)");
     v("device", device, "auto: a GPU if there is one", {"auto", "cpu", "cuda"});
     v("num_threads", num_threads, "threads of the computation on CPU; 0: one a core");
+    v("peak_tflops", peak_tflops,
+      "what a device can reach, in TFLOP/s, of which perf/mfu/* is the share; null: by the GPU's name, on the CPU as "
+      "measured at the start; 0: no such metrics");
     v("seed", seed, "seed of everything that has no seed of its own");
     v("dashboard", dashboard, "a page that shows the run while it runs");
     v("profile", profile, "traces of single steps");

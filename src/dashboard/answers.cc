@@ -78,32 +78,30 @@ void append_run(std::string& out, const RecordedRun& run) {
   out += '}';
 }
 
-struct Column {
-  std::string run;
-  std::vector<double> x, values;
-};
-
-std::vector<Column> columns_of(const RunStore& store, const SeriesQuery& query, const std::string& metric) {
-  std::vector<Column> columns;
-  for (const std::string& id : query.runs) {
-    const auto run = store.find(id);
-    if (!run) continue;
-    run->with_series([&](const RunSeries& series) {
-      auto values = series.column(metric);
-      if (values.empty()) return;
-      const auto x = query.by_time ? series.seconds() : series.steps();
-      columns.push_back({id, {x.begin(), x.end()}, std::move(values)});
-    });
-  }
-  return columns;
+std::span<const double> places_of(const RunSeries& series, const SeriesQuery& query) {
+  return query.by_time ? series.seconds() : series.steps();
 }
 
-Grid grid_of(const std::vector<Column>& columns, const SeriesQuery& query) {
+using Runs = std::vector<std::shared_ptr<RecordedRun>>;
+
+Runs runs_with(const RunStore& store, const SeriesQuery& query, const std::string& metric) {
+  Runs runs;
+  for (const std::string& id : query.runs) {
+    auto run = store.find(id);
+    if (run && run->with_series([&](const RunSeries& series) { return !series.column(metric).empty(); }))
+      runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+Grid grid_of(const Runs& runs, const SeriesQuery& query) {
   double low = kInfinity, high = -kInfinity;
-  for (const Column& column : columns) {
-    const auto [least, most] = std::minmax_element(column.x.begin(), column.x.end());
-    if (least == column.x.end()) continue;
-    low = std::min(low, *least), high = std::max(high, *most);
+  for (const auto& run : runs) {
+    run->with_series([&](const RunSeries& series) {
+      const auto x = places_of(series, query);
+      const auto [least, most] = std::minmax_element(x.begin(), x.end());
+      if (least != x.end()) low = std::min(low, *least), high = std::max(high, *most);
+    });
   }
   if (query.begin) low = std::max(low, *query.begin);
   if (query.end) high = std::min(high, *query.end);
@@ -118,14 +116,21 @@ std::vector<double> places(const Grid& grid, bool by_time) {
   return x;
 }
 
-void append_column(std::string& out, const Column& column, const Grid& grid, double smoothing) {
-  const Pieces pieces = cut_to_pieces(column.x, column.values, grid, smoothing);
-  append_json_string(out, column.run);
-  out += ":{\"low\":";
-  append_values(out, pieces.low);
-  out += ",\"high\":";
-  append_values(out, pieces.high);
-  out += ",\"smooth\":";
+void append_pieces(std::string& out, const RecordedRun& run, const std::string& metric, const Grid& grid,
+                   const SeriesQuery& query) {
+  const Pieces pieces = run.with_series([&](const RunSeries& series) {
+    return cut_to_pieces(places_of(series, query), series.column(metric), grid, query.smoothing);
+  });
+  append_json_string(out, run.id());
+  out += ":{";
+  if (!query.bands || std::ranges::find(*query.bands, run.id()) != query.bands->end()) {
+    out += "\"low\":";
+    append_values(out, pieces.low);
+    out += ",\"high\":";
+    append_values(out, pieces.high);
+    out += ',';
+  }
+  out += "\"smooth\":";
   append_values(out, pieces.smooth);
   out += '}';
 }
@@ -133,7 +138,7 @@ void append_column(std::string& out, const Column& column, const Grid& grid, dou
 }  // namespace
 
 std::string runs_answer(const RunStore& store) {
-  std::string out = "{\"roots\":[";
+  std::string out = "{\"version\":" + std::to_string(store.version()) + ",\"roots\":[";
   for (const auto& root : store.roots()) {
     if (out.back() != '[') out += ',';
     append_json_string(out, root.string());
@@ -149,8 +154,8 @@ std::string runs_answer(const RunStore& store) {
 std::string series_answer(const RunStore& store, const SeriesQuery& query) {
   std::string out = "{";
   for (const std::string& metric : query.metrics) {
-    const auto columns = columns_of(store, query, metric);
-    const Grid grid = grid_of(columns, query);
+    const Runs runs = runs_with(store, query, metric);
+    const Grid grid = grid_of(runs, query);
     if (out.back() != '{') out += ',';
     append_json_string(out, metric);
     out += ":{\"x\":";
@@ -158,9 +163,9 @@ std::string series_answer(const RunStore& store, const SeriesQuery& query) {
     out += ",\"width\":";
     append_number(out, grid.width);
     out += ",\"runs\":{";
-    for (const Column& column : columns) {
+    for (const auto& run : runs) {
       if (out.back() != '{') out += ',';
-      append_column(out, column, grid, query.smoothing);
+      append_pieces(out, *run, metric, grid, query);
     }
     out += "}}";
   }
@@ -169,20 +174,20 @@ std::string series_answer(const RunStore& store, const SeriesQuery& query) {
 
 std::string rows_answer(const RecordedRun& run, const std::string& prefix, size_t most) {
   return run.with_series([&](const RunSeries& series) {
-    std::vector<std::pair<std::string, std::vector<double>>> columns;
-    std::vector<bool> has(series.rows());
-    for (const std::string& name : series.names()) {
-      if (!name.starts_with(prefix)) continue;
-      columns.emplace_back(name, series.column(name));
-      for (size_t i = 0; i < has.size(); ++i) has[i] = has[i] || !std::isnan(columns.back().second[i]);
-    }
+    std::vector<std::pair<std::string_view, std::span<const double>>> columns;
+    for (const std::string& name : series.names())
+      if (name.starts_with(prefix)) columns.emplace_back(name, series.column(name));
+    const auto value = [](std::span<const double> values, size_t row) {
+      return row < values.size() ? values[row] : std::numeric_limits<double>::quiet_NaN();
+    };
     std::vector<size_t> rows;
-    for (size_t i = has.size(); i-- > 0 && rows.size() < most;)
-      if (has[i]) rows.push_back(i);
+    for (size_t row = series.rows(); row-- > 0 && rows.size() < most;)
+      if (std::ranges::any_of(columns, [&](const auto& c) { return !std::isnan(value(c.second, row)); }))
+        rows.push_back(row);
     std::reverse(rows.begin(), rows.end());
     const auto pick = [&](std::span<const double> values) {
       std::vector<double> picked;
-      for (const size_t row : rows) picked.push_back(values[row]);
+      for (const size_t row : rows) picked.push_back(value(values, row));
       return picked;
     };
     std::string out = "{\"steps\":";

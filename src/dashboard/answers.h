@@ -17,16 +17,19 @@ namespace tandem {
 using TokenTexts =
     std::function<std::optional<std::vector<std::string>>(const std::string& model, const std::vector<int32_t>& ids)>;
 
+// {"version": the store's, "roots": [...], "runs": [...]}.
 std::string runs_answer(const RunStore& store);
 
 struct SeriesQuery {
   std::vector<std::string> runs, metrics;
+  std::optional<std::vector<std::string>> bands;  // the runs whose least and greatest values are wanted; absent: all
   size_t pieces = 300;
   double smoothing = 0;
   bool by_time = false;              // x is seconds of training, else steps
   std::optional<double> begin, end;  // of x; absent: all there is
 };
 // {metric: {"x": [...], "runs": {id: {"low": [...], "high": [...], "smooth": [...]}}}}; null where a piece is empty.
+// Most of the bytes are bands, so that only those asked for are there.
 std::string series_answer(const RunStore& store, const SeriesQuery& query);
 
 // The rows that have a metric of this prefix, the newest `most` of them: {"steps": [...], "columns": {name: [...]}}.

@@ -22,7 +22,8 @@ std::optional<NvmlCalls> load_nvml(const char* library) {
   const bool whole = find(opened, "nvmlInit_v2", calls.init) && find(opened, "nvmlDeviceGetCount_v2", calls.count) &&
                      find(opened, "nvmlDeviceGetHandleByIndex_v2", calls.device) &&
                      find(opened, "nvmlDeviceGetUtilizationRates", calls.utilization) &&
-                     find(opened, "nvmlDeviceGetMemoryInfo", calls.memory);
+                     find(opened, "nvmlDeviceGetMemoryInfo", calls.memory) &&
+                     find(opened, "nvmlDeviceGetName", calls.name);
   if (whole) return calls;
   ::dlclose(opened);
   return std::nullopt;
@@ -41,6 +42,8 @@ std::vector<GpuReading> GpuMeters::read() const {
   std::vector<GpuReading> readings;
   for (void* device : devices_) {
     GpuReading& reading = readings.emplace_back();
+    char name[96] = {};  // NVML_DEVICE_NAME_V2_BUFFER_SIZE
+    if (calls_->name(device, name, sizeof name) == 0) reading.name = name;
     NvmlUtilization utilization;
     if (calls_->utilization(device, &utilization) == 0) reading.busy = utilization.gpu / 100.0;
     NvmlMemory memory;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace tandem {
@@ -20,13 +21,15 @@ struct NvmlCalls {
   int (*device)(unsigned, void**) = nullptr;              // nvmlDeviceGetHandleByIndex_v2
   int (*utilization)(void*, NvmlUtilization*) = nullptr;  // nvmlDeviceGetUtilizationRates
   int (*memory)(void*, NvmlMemory*) = nullptr;            // nvmlDeviceGetMemoryInfo
+  int (*name)(void*, char*, unsigned) = nullptr;          // nvmlDeviceGetName, which takes the buffer's size
 };
 
 // Opens the library for good; nothing where it or one of the calls is missing.
 std::optional<NvmlCalls> load_nvml(const char* library = "libnvidia-ml.so.1");
 
 struct GpuReading {
-  double busy = 0;  // share, 0 to 1
+  std::string name;  // "NVIDIA H200"
+  double busy = 0;   // share, 0 to 1
   double memory_used_gb = 0, memory_total_gb = 0;
 };
 

@@ -10,7 +10,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kDepth = 4;
-constexpr size_t kAtOnce = size_t{32} << 20;  // bytes of one run between two looks at the others
+constexpr size_t kAtOnce = size_t{4} << 20;  // bytes of one run between two looks at the others
 constexpr std::chrono::seconds kNewRuns{2};
 
 using Found = std::vector<std::pair<std::string, fs::path>>;
@@ -114,6 +114,11 @@ std::shared_ptr<RecordedRun> RunStore::find(const std::string& id) const {
   const std::lock_guard lock(mutex_);
   const auto found = runs_.find(id);
   return found == runs_.end() ? nullptr : found->second;
+}
+
+uint64_t RunStore::version() const {
+  const std::lock_guard lock(mutex_);
+  return version_;
 }
 
 uint64_t RunStore::wait(uint64_t seen, std::chrono::milliseconds limit) const {

@@ -29,7 +29,8 @@ class RunStore {
   std::shared_ptr<RecordedRun> find(const std::string& id) const;  // null: there is none
   const std::vector<std::filesystem::path>& roots() const { return roots_; }
 
-  // Counts the changes. wait() returns the newest count as soon as it differs from `seen`, or after `limit`, or when
+  uint64_t version() const;  // counts the changes
+  // wait() returns the newest count as soon as it differs from `seen`, or after `limit`, or when
   // the store is stopped.
   uint64_t wait(uint64_t seen, std::chrono::milliseconds limit) const;
   bool stopped() const;

@@ -57,12 +57,10 @@ bool RunSeries::append(std::string_view line) {
 
 void RunSeries::clear() { *this = {}; }
 
-std::vector<double> RunSeries::column(std::string_view name) const {
+std::span<const double> RunSeries::column(std::string_view name) const {
   const auto found = places_.find(name);
   if (found == places_.end()) return {};
-  std::vector<double> values = columns_[found->second];
-  values.resize(rows(), kNone);
-  return values;
+  return columns_[found->second];
 }
 
 std::optional<double> RunSeries::last(std::string_view name) const {

@@ -21,8 +21,9 @@ class RunSeries {
   std::span<const double> steps() const { return steps_; }
   std::span<const double> seconds() const { return seconds_; }  // of training up to the end of each row's step
   const std::vector<std::string>& names() const { return names_; }
-  // One value a row, NaN where the row has none. Empty: there is no such metric.
-  std::vector<double> column(std::string_view name) const;
+  // One value a row, NaN where the row has none; rows beyond its end have none either. Empty: there is no such metric.
+  // It holds until the next append() or clear().
+  std::span<const double> column(std::string_view name) const;
   std::optional<double> last(std::string_view name) const;  // the newest row that has it
 
  private:

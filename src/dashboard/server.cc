@@ -74,6 +74,7 @@ SeriesQuery series_query(const Request& request) {
   SeriesQuery query;
   query.runs = words(request, "run", kMaxRuns);
   query.metrics = words(request, "metric", kMaxMetrics);
+  if (request.has_param("band")) query.bands = words(request, "band", kMaxRuns);
   query.pieces = std::clamp<size_t>(number<size_t>(request, "pieces").value_or(300), 2, kMaxPieces);
   query.smoothing = std::clamp(number<double>(request, "smoothing").value_or(0), 0.0, 0.9999);
   query.by_time = word(request, "x") == "time";
@@ -181,7 +182,9 @@ class Dashboard::State {
     server_.Get("/metrics", [this](const Request&, Response& response) {
       send(response, prometheus_answer(store_), "text/plain; version=0.0.4");
     });
-    server_.Get("/api/events", [this](const Request&, Response& response) { stream(response); });
+    server_.Get("/api/events", [this](const Request& request, Response& response) {
+      stream(response, number<uint64_t>(request, "seen").value_or(0));
+    });
     add_run_routes();
   }
 
@@ -234,8 +237,8 @@ class Dashboard::State {
     });
   }
 
-  // Says when something has changed; what, the page asks for as it needs it.
-  void stream(Response& response) {
+  // Says when something has changed since the version `from`; what, the page asks for as it needs it.
+  void stream(Response& response, uint64_t from) {
     if (++streams_ > kMaxStreams) {
       --streams_;
       return refuse(response, 503, "too many pages are open");
@@ -243,7 +246,7 @@ class Dashboard::State {
     response.set_header("Cache-Control", "no-cache");
     response.set_chunked_content_provider(
         "text/event-stream",
-        [this, seen = uint64_t{0}](size_t, httplib::DataSink& sink) mutable {
+        [this, seen = from](size_t, httplib::DataSink& sink) mutable {
           const uint64_t now = store_.wait(seen, kHeartbeat);
           if (store_.stopped()) return sink.done(), true;
           const std::string text =

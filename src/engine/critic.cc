@@ -2,6 +2,7 @@
 
 #include "engine/response_pass.h"
 #include "engine/value_model.h"
+#include "model/flops.h"
 
 namespace tandem {
 
@@ -31,6 +32,7 @@ Metrics Critic::update_values(const RolloutBatch& batch) {
   metrics.set("critic/vpred_mean", stats.mean_value);
   metrics.set("critic/grad_norm", stats.grad_norm);
   metrics.set("critic/lr", stats.lr);
+  metrics.set("critic/update_tflop", training_flops(decoder_->config(), stats.work, false) / 1e12);
   if (stats.num_skipped_updates > 0)
     metrics.set("critic/skipped_updates", static_cast<double>(stats.num_skipped_updates));
   return metrics;

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "engine/memory_plan.h"
 #include "engine/team.h"
 #include "engine/wire.h"
+#include "model/flops.h"
 #include "model/tensor_split.h"
 #include "train/fsdp.h"
 #include "train/pipeline.h"
@@ -146,9 +148,10 @@ RolloutBatch Engine::generate(const std::vector<PromptPtr>& prompts) {
 
 RolloutBatch Engine::generate_validation(const std::vector<PromptPtr>& prompts) {
   const GeneratorStats kept = generation_;  // a step's count leaves validation out
+  const SequenceWork kept_work = drawn_work_;
   RolloutBatch batch = rollout(Order::kGenerateValidation, prompts, options_.validation_sampling,
                                options_.num_validation_samples, nullptr);
-  generation_ = kept;
+  generation_ = kept, drawn_work_ = kept_work;
   return batch;
 }
 
@@ -190,7 +193,14 @@ RolloutBatch Engine::rollout(Order order, const std::vector<PromptPtr>& prompts,
   if (drawn != nullptr && drawn->record)
     record = [&](const TrajectoryPtr& trajectory) { drawn->record(greedy, trajectory); };
   if (leads()) team_->tell(order, encode_tasks(missing));
-  for (TrajectoryPtr& trajectory : draw(missing, sampling, record)) all.push_back(std::move(trajectory));
+  std::set<const Prompt*> computed;
+  for (TrajectoryPtr& trajectory : draw(missing, sampling, record)) {
+    const Prompt* prompt = trajectory->prompt.get();
+    drawn_work_ +=
+        work_of_sample(static_cast<double>(prompt->token_ids.size()),
+                       static_cast<double>(trajectory->response_ids.size()), !computed.insert(prompt).second);
+    all.push_back(std::move(trajectory));
+  }
   release_freed_memory();  // the cache of keys and values
   return store(prompts, std::move(all), num_samples);
 }
@@ -259,6 +269,7 @@ Metrics Engine::take_generation() {
   metrics.set("rollout/computed_tokens", static_cast<double>(stats.num_computed_tokens));
   metrics.set("rollout/cached_tokens", static_cast<double>(stats.num_cached_tokens));
   metrics.set("rollout/preemptions", static_cast<double>(stats.num_preempted));
+  metrics.set("rollout/tflop", forward_flops(whole_config(), std::exchange(drawn_work_, {})) / 1e12);
   return metrics;
 }
 
@@ -283,6 +294,8 @@ Metrics Engine::update_policy(const RolloutBatch& batch) {
   metrics.set("actor/lr", stats.lr);
   metrics.set("actor/optimizer_steps", static_cast<double>(stats.num_optimizer_steps));
   metrics.set("actor/skipped_samples", static_cast<double>(stats.num_skipped_samples));
+  metrics.set("actor/update_tflop",
+              training_flops(whole_config(), stats.work, has_adapters(decoder_->weights())) / 1e12);
   if (team_) metrics.set("actor/rank_imbalance", stats.imbalance);
   if (stats.num_skipped_updates > 0)
     metrics.set("actor/skipped_updates", static_cast<double>(stats.num_skipped_updates));

@@ -6,12 +6,15 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "data/trajectory_store.h"
 #include "engine/model_state.h"
 #include "model/decoder.h"
 #include "model/lora.h"
+#include "observe/gpu_kernels.h"
 #include "observe/metrics.h"
+#include "observe/trace.h"
 #include "rollout/generator.h"
 #include "train/rollout_correction.h"
 #include "train/trainer.h"
@@ -55,6 +58,7 @@ struct EngineOptions {
   // Each response as soon as it is finished, in no fixed order, so that its reward can be begun; may be empty.
   std::function<void(const TrajectoryPtr&)> on_finished;
   std::function<void(const GeneratorPass&)> on_pass;  // each pass of the sampling; may be empty
+  std::shared_ptr<TraceSlot> trace;                   // of the steps that are traced; null: none ever is
   DrawnSamples drawn;
   std::function<void()> between_passes;  // of rollout; what it throws ends the rollout; may be empty
 };
@@ -115,6 +119,11 @@ class Engine {
   int64_t activation_bytes() const { return options_.trainer.activation_bytes; }
   Metrics take_generation();  // of everything drawn since the last call, validation left out
 
+  // Between them the other ranks record a step beside this one's `recorder`, which gets what they have and the kernels
+  // of this rank's GPU at the end. Needs options.trace.
+  void begin_trace(const TraceRecorder& recorder);
+  void end_trace(TraceRecorder& recorder);
+
  private:
   // Takes what is known and has the rest drawn, by all ranks. `drawn`: null in validation.
   RolloutBatch rollout(Order order, const std::vector<PromptPtr>& prompts, const SamplingParams& sampling,
@@ -138,6 +147,10 @@ class Engine {
   void load_state(const std::filesystem::path& folder);
   void take_whole(const Decoder* whole, Optimizer* optimizer);
   void restore_state(const ModelStateCopy* copy);  // null on ranks that do not lead
+  void follow_trace(const std::string& payload);
+  void give_trace();
+  void trace_kernels();
+  void add_kernels(TraceRecorder& recorder);
   bool leads() const;
   const ModelConfig& whole_config() const;  // of the model, of which tensor parallelism leaves a rank a part
   void enter_rollout();
@@ -155,6 +168,8 @@ class Engine {
   std::unique_ptr<Optimizer> optimizer_;  // of this rank's part; made by the first update, or by load()
   uint64_t policy_version_ = 0;
   GeneratorStats generation_;
+  SequenceWork drawn_work_;                // of generation_
+  std::optional<GpuKernelTrace> kernels_;  // while a step is traced
 };
 
 // ConfigError where the model was made for shorter sequences, or has a shape that the device's kernels do not take.

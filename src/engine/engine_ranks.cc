@@ -1,8 +1,12 @@
 // An engine of several ranks: what the leader tells, what the others do, and what is put together again.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstring>
 #include <exception>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/engine.h"
 #include "engine/team.h"
 #include "engine/wire.h"
@@ -21,10 +25,111 @@ std::vector<DrawTask> share_of(const std::vector<DrawTask>& tasks, const Communi
   return mine;
 }
 
+ExchangeObserver recorded_exchanges(const std::shared_ptr<TraceSlot>& trace) {
+  return [trace](const Exchanged& exchanged) {
+    const auto recorder = trace->get();
+    if (!recorder) return;
+    Metrics bytes;
+    bytes.set("bytes_sent", static_cast<double>(exchanged.bytes_sent));
+    bytes.set("bytes_received", static_cast<double>(exchanged.bytes_received));
+    recorder->span("collectives", exchanged.operation, exchanged.begin, exchanged.end, bytes);
+  };
+}
+
+// What the leader calls the same work.
+const char* phase_of(Order order) {
+  switch (order) {
+    case Order::kGenerate:
+      return "gen";
+    case Order::kGenerateValidation:
+      return "testing";
+    case Order::kGenerateGreedy:
+      return "gen_max";
+    case Order::kUpdate:
+      return "update_actor";
+    case Order::kSave:
+      return "save_checkpoint";
+    default:
+      return nullptr;
+  }
+}
+
+// An order's span in the trace of a rank that carries it out.
+class OrderSpan {
+ public:
+  OrderSpan(const std::shared_ptr<TraceSlot>& trace, Order order)
+      : phase_(phase_of(order)), recorder_(trace && phase_ != nullptr ? trace->get() : nullptr) {
+    if (recorder_) recorder_->open(phase_, TraceRecorder::Clock::now());
+  }
+  ~OrderSpan() {
+    if (recorder_) recorder_->close(phase_, TraceRecorder::Clock::now());
+  }
+  OrderSpan(const OrderSpan&) = delete;
+  OrderSpan& operator=(const OrderSpan&) = delete;
+
+ private:
+  const char* phase_;
+  std::shared_ptr<TraceRecorder> recorder_;
+};
+
+struct TraceStart {
+  int64_t step, start_ns;  // the steady clock's, which all processes of a machine share
+};
+
 }  // namespace
+
+void Engine::trace_kernels() {
+  if (!decoder_->on_device()) return;
+  kernels_.emplace(load_cupti());
+  kernels_->start();
+}
+
+void Engine::add_kernels(TraceRecorder& recorder) {
+  if (!kernels_) return;
+  kernels::synchronize(decoder_->weights().embed_VE);
+  const size_t left_out = kernels_->stop(recorder);
+  kernels_.reset();
+  if (left_out > 0)
+    log_info(fmt::format("the trace of step {} leaves out the last {} kernels", recorder.step(), left_out));
+}
+
+void Engine::begin_trace(const TraceRecorder& recorder) {
+  trace_kernels();
+  if (!leads()) return;
+  const TraceStart start{recorder.step(), recorder.start().time_since_epoch() / std::chrono::nanoseconds(1)};
+  team_->tell(Order::kBeginTrace, std::string(reinterpret_cast<const char*>(&start), sizeof start));
+}
+
+void Engine::end_trace(TraceRecorder& recorder) {
+  add_kernels(recorder);
+  if (!leads()) return;
+  options_.trace->set(nullptr);  // what follows is no part of the step
+  team_->tell(Order::kEndTrace, {});
+  auto parts = gather_text(team_->work(), "gather of traces", {}, 0);
+  for (size_t rank = 1; rank < parts.size(); ++rank) recorder.add_events(std::move(parts[rank]));
+}
+
+void Engine::follow_trace(const std::string& payload) {
+  TraceStart start{};
+  check(options_.trace && payload.size() == sizeof start, "a rank is asked for a trace that it has no place for");
+  std::memcpy(&start, payload.data(), sizeof start);
+  const TraceRecorder::Clock::time_point begin{std::chrono::nanoseconds(start.start_ns)};
+  options_.trace->set(std::make_shared<TraceRecorder>(start.step, begin, team_->work().rank()));
+  trace_kernels();
+}
+
+void Engine::give_trace() {
+  const auto recorder = options_.trace ? options_.trace->get() : nullptr;
+  if (recorder) {
+    options_.trace->set(nullptr);
+    add_kernels(*recorder);
+  }
+  gather_text(team_->work(), "gather of traces", recorder ? recorder->events() : std::string(), 0);
+}
 
 void Engine::join_team(std::shared_ptr<Team> team) {
   team_ = std::move(team);
+  if (options_.trace) team_->work().observe(std::make_shared<ExchangeObserver>(recorded_exchanges(options_.trace)));
   const Layout& layout = team_->layout();
   Communicator& world = team_->work();
   const auto along = [&](std::initializer_list<Axis> axes) {
@@ -73,6 +178,7 @@ void Engine::follow() {
   check(team_ && !team_->leads(), "only the ranks of a team that do not lead it can follow");
   for (;;) {
     const auto [order, payload] = team_->next();
+    const OrderSpan span(options_.trace, order);
     switch (order) {
       case Order::kGenerate:
         draw(decode_tasks(payload), options_.sampling);
@@ -94,6 +200,12 @@ void Engine::follow() {
         break;
       case Order::kRestore:
         restore_state(nullptr);
+        break;
+      case Order::kBeginTrace:
+        follow_trace(payload);
+        break;
+      case Order::kEndTrace:
+        give_trace();
         break;
       case Order::kStop:
         return;

@@ -12,11 +12,22 @@
 
 namespace tandem {
 
-enum class Order : uint8_t { kGenerate, kGenerateValidation, kGenerateGreedy, kUpdate, kSave, kLoad, kRestore, kStop };
+enum class Order : uint8_t {
+  kGenerate,
+  kGenerateValidation,
+  kGenerateGreedy,
+  kUpdate,
+  kSave,
+  kLoad,
+  kRestore,
+  kBeginTrace,
+  kEndTrace,
+  kStop
+};
 
 constexpr std::string_view name_of(Order order) {
-  constexpr std::string_view kNames[] = {"generate", "validate", "generate_greedy", "update",
-                                         "save",     "load",     "restore",         "stop"};
+  constexpr std::string_view kNames[] = {"generate", "validate", "generate_greedy", "update",    "save",
+                                         "load",     "restore",  "begin_trace",     "end_trace", "stop"};
   return kNames[static_cast<size_t>(order)];
 }
 

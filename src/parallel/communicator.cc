@@ -34,6 +34,13 @@ std::vector<Part> between_ranks(int rank, int size, std::span<const Part> parts,
   return out;
 }
 
+template <class Part>
+int64_t total_bytes(const std::vector<Part>& parts) {
+  int64_t bytes = 0;
+  for (const Part& part : parts) bytes += static_cast<int64_t>(part.bytes.size());
+  return bytes;
+}
+
 }  // namespace
 
 void Communicator::exchange(std::string_view operation, std::span<const SendPart> sends,
@@ -43,7 +50,16 @@ void Communicator::exchange(std::string_view operation, std::span<const SendPart
   const auto out = between_ranks(rank_, size_, sends, traffic_.bytes_sent);
   const auto in = between_ranks(rank_, size_, receives, traffic_.bytes_received);
   ++traffic_.calls;
+  if (!observer_) return transfer(operation, out, in);
+  const auto begin = std::chrono::steady_clock::now();
   transfer(operation, out, in);
+  (*observer_)({operation, begin, std::chrono::steady_clock::now(), total_bytes(out), total_bytes(in)});
+}
+
+std::unique_ptr<Communicator> Communicator::split(std::span<const int> ranks) {
+  std::unique_ptr<Communicator> part = make_part(ranks);
+  part->observer_ = observer_;
+  return part;
 }
 
 std::unique_ptr<Communicator> Communicator::duplicate() {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -37,6 +38,14 @@ struct ReceivePart {
   std::span<std::byte> bytes;
 };
 
+// One exchange between ranks as this rank saw it.
+struct Exchanged {
+  std::string_view operation;
+  std::chrono::steady_clock::time_point begin, end;
+  int64_t bytes_sent, bytes_received;
+};
+using ExchangeObserver = std::function<void(const Exchanged&)>;
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -53,12 +62,15 @@ class Communicator {
 
   // A communicator of its own among `ranks` (of this one, ascending, this rank among them). All ranks call it together,
   // each with its own group's list.
-  virtual std::unique_ptr<Communicator> split(std::span<const int> ranks) = 0;
+  std::unique_ptr<Communicator> split(std::span<const int> ranks);
   std::unique_ptr<Communicator> duplicate();
 
   // Within this rank, `height` runs of `width` bytes, from and to memory where they begin so many bytes apart.
   virtual void copy_rows(std::byte* to, size_t to_pitch, const std::byte* from, size_t from_pitch, size_t width,
                          size_t height) const;
+
+  // Tells it of every exchange from here on, those of later splits included; called by the threads that exchange.
+  void observe(std::shared_ptr<const ExchangeObserver> observer) { observer_ = std::move(observer); }
 
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
@@ -68,11 +80,13 @@ class Communicator {
   // Only parts between this rank and others, none of them empty.
   virtual void transfer(std::string_view operation, std::span<const SendPart> sends,
                         std::span<const ReceivePart> receives) = 0;
+  virtual std::unique_ptr<Communicator> make_part(std::span<const int> ranks) = 0;
   [[noreturn]] void fail(std::string_view operation, int peer, std::string_view why) const;
 
  private:
   int rank_, size_;
   Traffic traffic_;
+  std::shared_ptr<const ExchangeObserver> observer_;
 };
 
 // For errors a user reads: how long a rank waits for its peers.

@@ -38,7 +38,8 @@ class GlooCommunicator : public Communicator {
         timeout_(timeout),
         group_(size > 1 ? make_group(store_, host_, rank, size, timeout) : nullptr) {}
 
-  std::unique_ptr<Communicator> split(std::span<const int> ranks) override {
+ protected:
+  std::unique_ptr<Communicator> make_part(std::span<const int> ranks) override {
     int place = -1;
     for (size_t i = 0; i < ranks.size(); ++i)
       if (ranks[i] == rank()) place = static_cast<int>(i);
@@ -48,7 +49,6 @@ class GlooCommunicator : public Communicator {
                                               c10::make_intrusive<c10d::PrefixStore>(name, store_), host_, timeout_);
   }
 
- protected:
   void transfer(std::string_view operation, std::span<const SendPart> sends,
                 std::span<const ReceivePart> receives) override {
     std::vector<std::pair<int, c10::intrusive_ptr<c10d::Work>>> pending;

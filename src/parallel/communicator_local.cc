@@ -45,7 +45,14 @@ class LocalCommunicator : public Communicator {
   LocalCommunicator(int rank, std::shared_ptr<Group> group)
       : Communicator(rank, group->num_ranks), group_(std::move(group)) {}
 
-  std::unique_ptr<Communicator> split(std::span<const int> ranks) override {
+  void abandon(const std::string& reason) {
+    const std::lock_guard lock(group_->shared->mutex);
+    if (!group_->shared->failed) group_->shared->failed = true, group_->shared->reason = reason;
+    group_->shared->changed.notify_all();
+  }
+
+ protected:
+  std::unique_ptr<Communicator> make_part(std::span<const int> ranks) override {
     const std::vector<int> members(ranks.begin(), ranks.end());
     int place = -1;
     for (size_t i = 0; i < members.size(); ++i)
@@ -57,13 +64,6 @@ class LocalCommunicator : public Communicator {
     return std::make_unique<LocalCommunicator>(place, child);
   }
 
-  void abandon(const std::string& reason) {
-    const std::lock_guard lock(group_->shared->mutex);
-    if (!group_->shared->failed) group_->shared->failed = true, group_->shared->reason = reason;
-    group_->shared->changed.notify_all();
-  }
-
- protected:
   void transfer(std::string_view operation, std::span<const SendPart> sends,
                 std::span<const ReceivePart> receives) override {
     const auto deadline = Clock::now() + group_->timeout;

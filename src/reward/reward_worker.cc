@@ -90,6 +90,7 @@ Metrics RewardWorker::take_report() {
   const double since_last = seconds_between(std::exchange(last_report_, now), now);
   const double waited = std::exchange(waited_, 0);
   Metrics report = function_->take_metrics();
+  report.set("perf/reward_stall_s", waited);
   if (waited < kStallSeconds || waited < kStallShare * since_last) return report;
   if (last_warning_ && now - *last_warning_ < kQuietAfterWarning) return report;
   last_warning_ = now;

@@ -50,8 +50,8 @@ class RewardWorker {
   // Sets score and reward of each sample. DataError as RewardFunction::score.
   ScoredBatch score(const RolloutBatch& batch);
 
-  // What the reward function measured of itself since the last call: once a step, after its last score(). Warns when
-  // the scores since then were long waited for.
+  // What the reward function measured of itself since the last call, and perf/reward_stall_s, the seconds that score()
+  // waited for it: once a step, after its last score(). Warns when that was long.
   Metrics take_report();
 
  private:

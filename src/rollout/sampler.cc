@@ -54,7 +54,7 @@ std::vector<Candidate> narrow(std::vector<Candidate> all, const SamplingParams& 
 }
 
 [[noreturn]] void not_finite() {
-  throw DataError("the model's logits are not finite; its weights are broken or training has diverged");
+  throw NonFiniteLogits("the model's logits are not finite; its weights are broken or training has diverged");
 }
 [[noreturn]] void all_barred() {
   throw DataError("every token is barred by min_tokens; lower min_tokens or set ignore_eos");

@@ -4,10 +4,16 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "data/types.h"
 #include "rollout/sampling_params.h"
 
 namespace tandem {
+
+class NonFiniteLogits : public DataError {  // the weights are broken, whatever is asked of them
+ public:
+  using DataError::DataError;
+};
 
 struct TokenLogprob {
   TokenId id = 0;
@@ -26,7 +32,7 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const Samp
                                        int64_t num_drawable);
 
 // `num_drawable`: ids from there on (a padded vocabulary's tail) are never drawn. `may_end`: whether end and stop ids
-// may be drawn. DataError when the logits are not finite enough to draw from.
+// may be drawn. NonFiniteLogits when they are not finite enough to draw from, DataError when all are barred.
 DrawnToken draw_token(std::span<const float> logits, const SamplingParams& params, int64_t num_drawable, bool may_end,
                       double uniform);
 

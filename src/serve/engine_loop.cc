@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/log.h"
 
@@ -20,6 +21,7 @@ void EngineLoop::make_generator() {
   const auto on_finish = [this](const TrajectoryPtr& trajectory, const std::string&) {
     Active& active = active_.at(trajectory->prompt.get());
     update_of(active, trajectory->sample_index).stop_reason = trajectory->stop_reason;
+    ++pass_replies_, pass_reply_tokens_ += std::ssize(trajectory->response_ids);
     if (--active.num_left == 0) ended_.push_back(trajectory->prompt.get());
   };
   generator_.reset();  // its cache first: two might not fit
@@ -47,14 +49,26 @@ std::vector<GenerationPtr> EngineLoop::submit(std::vector<GenerationJob> jobs) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) throw ShuttingDown("the server is shutting down");
-    if (num_samples_ + samples > options_.max_samples)
-      throw Overloaded(
-          fmt::format("{} replies are in flight, {} is the limit; try again", num_samples_, options_.max_samples));
+    check_room(samples);
     num_samples_ += samples;
     incoming_.insert(incoming_.end(), generations.begin(), generations.end());
   }
   work_.notify_one();
   return generations;
+}
+
+void EngineLoop::check_room(int64_t samples) const {
+  if (num_samples_ + samples > options_.max_samples)
+    throw Overloaded(
+        fmt::format("{} replies are in flight, {} is the limit; try again", num_samples_, options_.max_samples));
+  if (options_.max_wait_seconds <= 0) return;
+  const int64_t at_once = options_.generator.scheduler.max_num_seqs;
+  const auto wait = pace_.seconds_to_turn(num_samples_, at_once);
+  if (wait ? *wait <= options_.max_wait_seconds : num_samples_ < 2 * at_once) return;
+  const double longer = wait ? *wait - options_.max_wait_seconds : 0;
+  throw Overloaded(fmt::format("{} replies are in flight, one more would begin after {}; try again", num_samples_,
+                               wait ? fmt::format("some {:.0f} s", *wait) : "too long"),
+                   static_cast<int>(std::clamp(std::ceil(longer), 1.0, 60.0)));
 }
 
 void EngineLoop::cancel(const GenerationPtr& generation) {
@@ -108,8 +122,13 @@ void EngineLoop::run() {
   const auto down = std::make_exception_ptr(ShuttingDown("the server is shutting down"));
   while (take_work()) {
     try {
+      const auto begin = ServeClock::now();
+      pass_tokens_ = pass_replies_ = pass_reply_tokens_ = 0;
       generator_->step();
       publish();
+      const double seconds = std::chrono::duration<double>(ServeClock::now() - begin).count();
+      const std::lock_guard lock(mutex_);
+      pace_.add_pass(seconds, pass_tokens_, pass_replies_, pass_reply_tokens_);
     } catch (const std::exception& error) {
       // The pass is broken for all that shared it; the next ones start from an empty cache.
       log_error(fmt::format("a forward pass failed, its requests with it: {}", error.what()));
@@ -184,6 +203,7 @@ void EngineLoop::admit(const GenerationPtr& generation) {
   };
   request->on_token = [this, key](uint32_t sample, const DrawnToken& token) {
     update_of(active_.at(key), sample).tokens.push_back(token);
+    ++pass_tokens_;
   };
   request->on_failure = [this, key](const std::exception_ptr& failure) {
     active_.at(key).generation->fail(failure);

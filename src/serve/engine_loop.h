@@ -14,12 +14,18 @@
 #include "base/error.h"
 #include "rollout/generator.h"
 #include "serve/generation.h"
+#include "serve/pace.h"
 
 namespace tandem {
 
 class Overloaded : public Error {  // no room now; the same request may be sent again later
  public:
-  using Error::Error;
+  explicit Overloaded(const std::string& message, int retry_after_s = 1)
+      : Error(message), retry_after_s_(retry_after_s) {}
+  int retry_after_s() const { return retry_after_s_; }
+
+ private:
+  int retry_after_s_;
 };
 class ShuttingDown : public Error {
  public:
@@ -29,6 +35,9 @@ class ShuttingDown : public Error {
 struct EngineLoopOptions {
   GeneratorOptions generator;
   int64_t max_samples = 1024;  // in flight, waiting or running; beyond it a request is refused as Overloaded
+  // So are requests whose first reply would begin later than this; while that cannot be told, those with as many before
+  // them as are computed twice over. 0: no such limit.
+  double max_wait_seconds = 0;
 };
 
 struct EngineCounts {
@@ -92,6 +101,7 @@ class EngineLoop {
   void fail_active(const std::exception_ptr& failure);
   void publish();
   void count();
+  void check_room(int64_t samples) const;  // needs the mutex
 
   const EngineLoopOptions options_;
   const Tokenizer& tokenizer_;
@@ -101,7 +111,8 @@ class EngineLoop {
   std::unordered_map<const Prompt*, Active> active_;
   std::vector<Active*> touched_;
   std::vector<const Prompt*> ended_;
-  GeneratorStats past_;  // of generators before this one
+  GeneratorStats past_;                                                 // of generators before this one
+  int64_t pass_tokens_ = 0, pass_replies_ = 0, pass_reply_tokens_ = 0;  // of the pass that runs
   uint64_t version_ = 0;
 
   mutable std::mutex mutex_;
@@ -111,6 +122,7 @@ class EngineLoop {
   std::deque<Between> between_;
   std::deque<Swap> swaps_;
   int64_t num_samples_ = 0;  // in flight
+  ReplyPace pace_;
   EngineCounts counts_;
   bool stopping_ = false;
 };

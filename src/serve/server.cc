@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "rollout/sampler.h"
 #include "serve/api_error.h"
 #include "serve/chat_page.h"
 #include "serve/openai_reply.h"
@@ -85,9 +86,12 @@ HttpReply ModelServer::guarded(const HttpHandler& handler, const HttpRequest& ht
   } catch (const ApiError& error) {
     reply = error_reply(error.status(), error.what(), error.param(), error.retry_after_s());
   } catch (const Overloaded& error) {
-    reply = error_reply(429, error.what(), {}, kRetrySeconds);
+    reply = error_reply(429, error.what(), {}, error.retry_after_s());
   } catch (const ShuttingDown& error) {
     reply = error_reply(503, error.what(), {}, kRetrySeconds);
+  } catch (const NonFiniteLogits& error) {  // the model's fault, whatever was asked
+    log_error(fmt::format("{} {}: {}", http.method, http.path, error.what()));
+    reply = error_reply(500, error.what());
   } catch (const Error& error) {  // what a client sent cannot be answered
     reply = error_reply(400, error.what());
   } catch (const std::exception& error) {

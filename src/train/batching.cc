@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/host_memory.h"
@@ -14,6 +15,17 @@
 #include "train/pipeline.h"
 
 namespace tandem {
+
+SequenceWork work_of_samples(SampleList samples) {
+  SequenceWork work;
+  const Prompt* last = nullptr;
+  for (const TrainingSample* sample : samples) {
+    const Prompt* prompt = sample->trajectory->prompt.get();
+    work += work_of_sample(static_cast<double>(prompt->token_ids.size()), static_cast<double>(num_tokens(*sample)),
+                           prompt == std::exchange(last, prompt));
+  }
+  return work;
+}
 
 std::vector<TrainingSample> epoch_samples(std::span<const TrainingSample> samples, const BatchingOptions& options,
                                           int64_t epoch, uint64_t stream) {

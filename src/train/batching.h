@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/decoder.h"
+#include "model/flops.h"
 #include "train/optimizer.h"
 #include "train/packing.h"
 #include "train/training_sample.h"
@@ -57,6 +58,9 @@ std::vector<std::span<const TrainingSample>> mini_batches(std::span<const Traini
 
 PackItem pack_item(const TrainingSample& sample);
 using SampleList = std::span<const TrainingSample* const>;
+
+// Neighbours of one prompt compute it once.
+SequenceWork work_of_samples(SampleList samples);
 
 // From the last block's output to its gradient, for the samples of one micro-batch; `first` of all samples is its
 // first.

@@ -18,7 +18,7 @@ void add(UpdateStats& total, const UpdateStats& part) {
   total.ppo_kl += part.ppo_kl, total.grad_norm += part.grad_norm, total.lr = part.lr;
   total.num_optimizer_steps += part.num_optimizer_steps, total.num_tokens += part.num_tokens;
   total.num_computed_tokens += part.num_computed_tokens, total.num_skipped_samples += part.num_skipped_samples;
-  total.imbalance += part.imbalance;
+  total.imbalance += part.imbalance, total.work += part.work;
 }
 
 // Tells the loss the log-probs of every sample of a micro-batch that starts at chosen[first].
@@ -122,6 +122,7 @@ UpdateStats Trainer::accumulate(std::span<const TrainingSample> samples, Decoder
     ++stats.num_skipped_samples;
     if (on_tokens) on_tokens(static_cast<int64_t>(num_tokens(samples[i])));
   }
+  stats.work = work_of_samples(computed);
   size_t rounds = 0;  // micro-batches of the rank that has most
   if (ranks_.sharded != nullptr) {
     const WorkShare share = share_work(decoder_, computed, options_, ranks_.sharded->world());

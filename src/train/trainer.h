@@ -25,6 +25,7 @@ struct UpdateStats : LossSums {
   double grad_norm = 0, lr = 0;  // mean; last
   int64_t num_optimizer_steps = 0, num_tokens = 0, num_skipped_samples = 0;
   double imbalance = 0;             // of the ranks' work: mean of heaviest over mean, minus 1
+  SequenceWork work;                // of all ranks
   int64_t num_skipped_updates = 0;  // not finite, and left out of everything above
 };
 

@@ -74,6 +74,7 @@ ValueStats ValueTrainer::accumulate(std::span<const TrainingSample> samples, Dec
       slope[target.row] += static_cast<float>(loss.token(first + target.item, target.position, value[target.row]));
   };
   forward_backward(decoder_, all, options_, value_head_pass(decoder_, slopes, gradients), gradients, on_tokens);
+  loss.stats.work = work_of_samples(all);
   return loss.stats;
 }
 
@@ -93,7 +94,7 @@ ValueStats ValueTrainer::update(std::span<const TrainingSample> samples, const O
       }
       total.vf_loss += part.vf_loss, total.clip_fraction += part.clip_fraction, total.mean_value += part.mean_value;
       total.grad_norm += step->grad_norm, total.lr = step->lr;
-      total.num_tokens += part.num_tokens, ++total.num_optimizer_steps;
+      total.num_tokens += part.num_tokens, ++total.num_optimizer_steps, total.work += part.work;
     }
   }
   const auto steps = static_cast<double>(std::max<int64_t>(1, total.num_optimizer_steps));

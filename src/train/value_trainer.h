@@ -32,6 +32,7 @@ struct ValueStats {
   double clip_fraction = 0, mean_value = 0;  // over counted tokens
   double grad_norm = 0, lr = 0;              // mean; last
   int64_t num_optimizer_steps = 0, num_tokens = 0;
+  SequenceWork work;
   int64_t num_skipped_updates = 0;  // not finite, and left out of everything above
 };
 

@@ -129,6 +129,14 @@ TEST_F(Answers, RunsOfAChartShareTheirPieces) {
   EXPECT_TRUE(answer["nothing"]["runs"].empty());
 }
 
+TEST_F(Answers, BandsOfTheRunsAskedFor) {
+  const json answer = json::parse(
+      series_answer(*store_, {.runs = {"a", "b"}, .metrics = {"x"}, .bands = std::vector<std::string>{"b"}}));
+  EXPECT_FALSE(answer["x"]["runs"]["a"].contains("low"));
+  EXPECT_EQ(answer["x"]["runs"]["a"]["smooth"], json({10, 20, 30, 40, nullptr, nullptr}));
+  EXPECT_EQ(answer["x"]["runs"]["b"]["high"], json({nullptr, nullptr, 1, 1, 1, 1}));
+}
+
 TEST_F(Answers, SeriesByTimeAndInARange) {
   const json by_time =
       json::parse(series_answer(*store_, {.runs = {"a"}, .metrics = {"x"}, .pieces = 4, .by_time = true}));
@@ -225,8 +233,10 @@ TEST(GpuMeters, ReadWhatTheDriverTells) {
   calls.memory = [](void* device, NvmlMemory* out) {
     return *out = {8ULL << 30, 0, 2ULL << 30}, device == reinterpret_cast<void*>(3UL) ? 999 : 0;
   };
+  calls.name = [](void*, char* name, unsigned) { return *name = 'G', 0; };
   const auto readings = GpuMeters(calls).read();
   ASSERT_EQ(readings.size(), 2u);  // the second one cannot be opened
+  EXPECT_EQ(readings[0].name, "G");
   EXPECT_EQ(readings[0].busy, 0.75);
   EXPECT_EQ(readings[0].memory_used_gb, 2);
   EXPECT_EQ(readings[0].memory_total_gb, 8);

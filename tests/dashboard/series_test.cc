@@ -28,7 +28,7 @@ TEST(RunSeries, RowsMayDifferInWhatTheyHold) {
   expect_values(series.steps(), {1, 2, 3});
   expect_values(series.seconds(), {2.5, 4, 4});
   expect_values(series.column("a"), {1, 2, kNone});
-  expect_values(series.column("val"), {kNone, 7, kNone});
+  expect_values(series.column("val"), {kNone, 7});
   expect_values(series.column("absent"), {});
   EXPECT_EQ(series.last("val"), 7);
   EXPECT_FALSE(series.last("absent"));

@@ -63,6 +63,14 @@ TEST_F(Server, ServesThePageFromItself) {
   EXPECT_GT(get("/uPlot.iife.min.js").size(), 40'000u);
 }
 
+// Else the browser finds them one import after the other.
+TEST_F(Server, ThePageNamesAllItsPartsAtOnce) {
+  const std::string page = get("/");
+  for (const Asset& asset : dashboard_assets())
+    if (asset.path.ends_with(".js") || asset.path.ends_with(".css"))
+      EXPECT_NE(page.find("=\"" + std::string(asset.path) + "\""), std::string::npos) << asset.path;
+}
+
 TEST_F(Server, AnswersAboutRuns) {
   EXPECT_EQ(json::parse(get("/api/series?run=a&metric=x&pieces=10&smoothing=nonsense"))["x"]["runs"]["a"]["smooth"],
             json({2}));
@@ -102,6 +110,19 @@ TEST_F(Server, TellsOfChanges) {
   writer.join();
   EXPECT_EQ(heard.find("event: change\ndata: "), 0u) << heard;
   EXPECT_EQ(json::parse(get("/api/runs"))["runs"][0]["rows"], 2);
+}
+
+TEST_F(Server, TellsAPageOnlyWhatItHasNotSeen) {
+  const auto seen = json::parse(get("/api/runs"))["version"].get<uint64_t>();
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread writer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    write(folder_ / "runs/a/metrics.jsonl", "{\"step\":2,\"x\":3}\n");
+  });
+  client_->set_read_timeout(10);
+  client_->Get("/api/events?seen=" + std::to_string(seen), [](const char*, size_t) { return false; });
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(300));
+  writer.join();
 }
 
 TEST_F(Server, ATakenPortIsRefused) {

@@ -49,7 +49,7 @@ def eventually(question, what):
 
 def recorded_runs():
     """Two runs that differ: one with validation and traces, one with a warning and a failure."""
-    run(*settings("runs/first", steps=6, data__val_files="data/test.parquet", trainer__test_freq=2, trainer__profile__steps="[2,4]"))
+    run(*settings("runs/first", steps=6, data__val_files="data/test.parquet", trainer__test_freq=2, trainer__profile__steps="[2,4]", trainer__peak_tflops=0.5))
     run(*settings("runs/second", steps=6, actor_rollout_ref__actor__optim__lr=5e-4, trainer__experiment_name="second"))
     process = start(*settings("runs/failed", steps=3, reward__custom_reward_function__name="broken"))
     process.communicate(timeout=60)
@@ -69,6 +69,10 @@ def log_and_traces():
     names = {event["name"] for event in events}
     expect({"step", "gen", "update_actor", "testing", "save_checkpoint", "prefill", "decode", "response",
             "update_actor micro-batch"} <= names, "the trace holds phases, passes and micro-batches", str(sorted(names)))
+    for step in (m for m in lines("runs/first/metrics.jsonl") if "timing_s/gen" in m):
+        for name, work, phase in (("actor", "actor/update_tflop", "update_actor"), ("actor_infer", "rollout/tflop", "gen")):
+            share = step[work] / step[f"timing_s/{phase}"] / 0.5
+            expect(0 < share < 1 and abs(step[f"perf/mfu/{name}"] - share) < 1e-6 + 1e-3 * share, f"the share of {phase}", str(step))
     timing = next(m for m in lines("runs/first/metrics.jsonl") if m.get("training/global_step") == 2)
     for phase in ("gen", "update_actor", "testing"):
         traced = sum(event["dur"] for event in events if event["name"] == phase) / 1e6

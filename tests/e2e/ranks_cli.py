@@ -1,4 +1,5 @@
 """Drives a run of several processes: ranks_cli.py PROGRAM. Standard library only; exit code 1 at a surprise."""
+import json
 import os
 import signal
 import time
@@ -46,8 +47,27 @@ def gone(pids):
     return True
 
 
+def trace_of_both_ranks():
+    """Each rank's phases, passes and collectives on one clock: the ranks are in an exchange at the same time."""
+    with open("two/trace_step_2.json", encoding="utf-8") as file:
+        events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
+    by_rank = [[event for event in events if event["pid"] == rank] for rank in (0, 1)]
+    for rank, mine in enumerate(by_rank):
+        expect({"gen", "update_actor", "decode", "update_actor micro-batch"} <= {event["name"] for event in mine},
+               f"the work of rank {rank}", str({event["name"] for event in mine}))
+    exchanges = [[event for event in mine if event["cat"] == "collectives"] for mine in by_rank]
+    expect(len(exchanges[0]) > 4 and exchanges[0][0]["args"].keys() == {"bytes_sent", "bytes_received"}, "collectives", str(exchanges[0][:2]))
+    for name in {event["name"] for event in exchanges[0]}:
+        here, there = ([(e["ts"], e["ts"] + e["dur"]) for e in mine if e["name"] == name] for mine in exchanges)
+        expect(len(here) == len(there) and all(a[0] <= b[1] and b[0] <= a[1] for a, b in zip(here, there)),
+               f"the ranks were in '{name}' together", f"{here}\n{there}")
+    spans = [next(e for e in mine if e["name"] == "update_actor") for mine in by_rank]
+    expect(abs(spans[0]["ts"] - spans[1]["ts"]) < 1e6, "one clock", str(spans))
+
+
 def trains_and_resumes():
-    run(*words("two"))
+    run(*words("two", trainer__profile__steps="[2]"))
+    trace_of_both_ranks()
     metrics = lines("two/metrics.jsonl")
     expect([m["training/global_step"] for m in metrics] == list(range(1, STEPS + 1)), "steps are missing", str(metrics))
     expect("actor/rank_imbalance" in metrics[0], "the imbalance is not reported", str(metrics[0]))

@@ -1,8 +1,10 @@
 """tandem serve on a tiny model, from outside: serve_cli.py PROGRAM [REQUESTS]. Standard library only; REQUESTS is how
 many hostile requests are sent (500)."""
+import array
 import json
 import os
 import random
+import re
 import signal
 import socket
 import struct
@@ -13,7 +15,7 @@ import time
 
 from driver import PROGRAM, expect, in_temporary_folder, refused, run
 from serve_driver import Server
-from tiny_model import TEMPLATE, write_model
+from tiny_model import TEMPLATE, read_safetensors, write_model, write_safetensors
 
 HOSTILE = int(sys.argv[2]) if len(sys.argv) > 2 else 500
 HI = [{"role": "user", "content": "hi"}]
@@ -246,9 +248,8 @@ def limits():
     expect(set(statuses) == {200, 429} and statuses.count(200) >= 4, "too many at once get 429", str(statuses))
     expect(all(headers["Retry-After"] == "1" for status, headers, _ in replies if status == 429), "Retry-After")
     crowd = [socket.create_connection((server.host, server.port)) for _ in range(12)]
-    time.sleep(0.3)
-    reply = server.raw(b"GET /health HTTP/1.1\r\n\r\n")
-    expect(reply.startswith(b"HTTP/1.1 429 ") and b"Retry-After" in reply, "too many connections", str(reply[:100]))
+    server.eventually("too many connections get 429",
+                      lambda: re.match(rb"HTTP/1.1 429 .*Retry-After", server.raw(b"GET /health HTTP/1.1\r\n\r\n"), re.DOTALL))
     for connection in crowd:
         connection.close()
     server.end()
@@ -332,6 +333,24 @@ def tools():
     server.end()
 
 
+def broken_weights():
+    """Logits that are not finite are the server's fault: status 500, and in a stream an error."""
+    write_model("broken")
+    path = "broken/model.safetensors"
+    tensors = {name: (shape, array.array("f", data)) for name, (_, shape, data) in read_safetensors(path).items()}
+    tensors["model.norm.weight"][1][3] = float("nan")
+    write_safetensors(path, tensors)
+    server = Server("broken")
+    for temperature in (0, 1):
+        reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 3, "temperature": temperature}, status=500)
+        expect("not finite" in reply["error"]["message"], "what is wrong is said", str(reply))
+    status, _, reply = server.request("POST", "/v1/chat/completions", {"messages": HI, "stream": True})
+    expect(status == 500 and "not finite" in reply["error"]["message"], "a stream's first token", f"{status} {reply}")
+    expect(server.request("GET", "/health")[0] == 200 and server.metric("tandem_kv_blocks") == server.metric("tandem_kv_blocks_free"),
+           "the server lives")
+    server.end()
+
+
 def main():
     write_model("model")
     refused("a port that is taken", ["serve", "model", "--port", str(taken_port())], "cannot listen")
@@ -344,6 +363,7 @@ def main():
     limits()
     drains()
     swaps()
+    broken_weights()
     tools()
     print("serve: ok")
 

@@ -73,6 +73,7 @@ def main():
     expect(len({score for _, _, score in scored}) > 1, "scores of /score, which sees the prompt as one text", str(scored[:2]))
     for step in metrics:
         expect(0 < step["reward_server/latency_s/p50"] < 5 and step["reward_server/requests"] == 16, "latency", str(step))
+        expect(0 < step["perf/reward_stall_s"] <= step["timing_s/reward"], "what the step waited for rewards", str(step))
     server.end()
     print(f"serve reward: ok (p50 {json.dumps([round(m['reward_server/latency_s/p50'], 4) for m in metrics])} s)")
 

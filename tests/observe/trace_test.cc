@@ -39,7 +39,7 @@ TEST(Trace, PhasesNestAndWorkBelongsToTheInnermost) {
   trace.close("never opened", zero + 10ms);
   Metrics arguments;
   arguments.set("tokens", 64);
-  trace.span("scheduler", "decode", zero + 2ms, zero + 3ms, arguments, 1);
+  trace.span("scheduler", "decode", zero + 2ms, zero + 3ms, arguments);
 
   const json whole = written(trace);
   EXPECT_EQ(whole["otherData"]["step"], 3);
@@ -54,7 +54,6 @@ TEST(Trace, PhasesNestAndWorkBelongsToTheInnermost) {
   EXPECT_EQ(by_name["gen"]["tid"], by_name["update_actor"]["tid"]);
   EXPECT_EQ(by_name["response"]["ph"], "i");
   EXPECT_EQ(by_name["response"]["args"]["tokens"], 7);
-  EXPECT_EQ(by_name["decode"]["pid"], 1);
   EXPECT_EQ(by_name["decode"]["args"]["tokens"], 64);
   // The outer one first: viewers nest by order.
   EXPECT_EQ(spans(whole)[0]["name"], "step");
@@ -73,6 +72,20 @@ TEST(Trace, MicroBatchesFollowEachOther) {
     if (event["name"] == "update_actor micro-batch") work.push_back(event);
   ASSERT_EQ(work.size(), 2u);
   EXPECT_NEAR(work[0]["ts"].get<double>() + work[0]["dur"].get<double>(), work[1]["ts"].get<double>(), 1e-3);
+}
+
+TEST(Trace, RanksShareOneClock) {
+  TraceRecorder first(4), second(4, first.start(), 1);
+  const auto at = first.start() + 7ms;
+  first.span("collectives", "sum", at, at + 2ms);
+  second.span("collectives", "sum", at + 1ms, at + 2ms);
+  first.add_events(second.events());
+  const auto events = spans(written(first));
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0]["pid"], 0);
+  EXPECT_EQ(events[1]["pid"], 1);
+  EXPECT_EQ(events[0]["ts"], 7000);
+  EXPECT_EQ(events[1]["ts"], 8000);
 }
 
 TEST(Trace, TheTimerDrawsIntoItWhileItIsSet) {

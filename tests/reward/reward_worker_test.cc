@@ -151,7 +151,9 @@ TEST_F(RewardWorkerTest, WarnsOnceWhenTheStepWaits) {
   const auto a = draw("a", 0);
   testing::internal::CaptureStderr();
   reward.score({sample(a)});
-  reward.take_report();
+  const double stall = reward.take_report().get("perf/reward_stall_s").value();
+  EXPECT_TRUE(stall >= 1.1 && stall < 2) << stall;
+  EXPECT_EQ(reward.take_report().get("perf/reward_stall_s"), 0) << "it was told already";
   reward.score({sample(a)});
   reward.take_report();
   const std::string told = testing::internal::GetCapturedStderr();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <thread>
 
@@ -170,6 +171,34 @@ TEST(EngineLoop, RefusesWhatIsTooMuch) {
   EXPECT_THROW(loop.submit({job_of({}, 5)}), DataError);
 }
 
+// Two at once, two more may wait while nothing is known; then as many as will begin in time.
+TEST(EngineLoop, RefusesWhatWouldWaitTooLong) {
+  const Model model;
+  EngineLoopOptions options = options_of(model);
+  options.generator.scheduler.max_num_seqs = 2;
+  options.max_wait_seconds = 1e-9;
+  EngineLoop loop(model.decoder(), options, *model.tokenizer);
+  std::vector<GenerationPtr> generations;
+  for (int i = 0; i < 4; ++i) generations.push_back(loop.submit({job_of({'a'}, 5)})[0]);
+  EXPECT_THROW(loop.submit({job_of({'a'}, 5)}), Overloaded);
+  const Running running(loop);
+  for (const GenerationPtr& generation : generations) read_all(*generation);
+  GenerationJob job = job_of({'a'}, 190, 1, 2);
+  job.streamed = true;
+  bool refused = false;
+  for (int i = 0; i < 50 && !refused; ++i) {  // it may have ended before the next one is asked for
+    eventually([&] { return loop.counts().running == 0; });
+    const GenerationPtr busy = loop.submit({job})[0];
+    ASSERT_FALSE(busy->take(ServeClock::now() + seconds(20)).empty());
+    try {
+      loop.submit({job_of({'a'}, 5)});
+    } catch (const Overloaded& error) {
+      refused = error.retry_after_s() == 1;
+    }
+  }
+  EXPECT_TRUE(refused) << "no reply begins within a nanosecond";
+}
+
 // Every id would end the reply, which min_tokens bars: that request fails, its neighbour does not.
 TEST(EngineLoop, AFailureIsItsRequestsAlone) {
   const Model model;
@@ -182,6 +211,16 @@ TEST(EngineLoop, AFailureIsItsRequestsAlone) {
   const Running running(loop);
   EXPECT_THROW(read_all(*generations[0]), DataError);
   EXPECT_EQ(read_all(*generations[1]), offline(model, generations[1]->job()));
+}
+
+// They are the model's fault, not the request's, which server.cc tells apart.
+TEST(EngineLoop, LogitsThatAreNotFiniteAreToldApart) {
+  const Model broken(std::numeric_limits<float>::quiet_NaN());
+  EngineLoop loop(broken.decoder(), options_of(broken), *broken.tokenizer);
+  const GenerationPtr generation = loop.submit({job_of({'p'}, 5)})[0];
+  const Running running(loop);
+  EXPECT_THROW(read_all(*generation), NonFiniteLogits);
+  eventually([&] { return loop.counts().free_blocks == loop.counts().blocks; });
 }
 
 // New weights end every 'p' at once; what began before is finished by the old ones.

@@ -39,8 +39,8 @@ run_tests() {
 run_sanitized() {
   local preset=$1 dir folder folders tests=()
   case $preset in
-    asan+ubsan) folders="base config observe text data reward control dashboard" ;;
-    tsan) folders="observe data reward control dashboard" ;;  # the ones that start threads
+    asan+ubsan) folders="base config observe text data reward control dashboard serve_http" ;;
+    tsan) folders="observe data reward control dashboard serve_http" ;;  # the ones that start threads
     *) die "sanitize: give asan+ubsan or tsan" ;;
   esac
   for folder in $folders; do

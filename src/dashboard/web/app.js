@@ -86,7 +86,7 @@ async function look() {
 }
 
 function connect() {
-  const events = new EventSource("api/events");
+  const events = new EventSource(`api/events?seen=${state.version}`);
   events.addEventListener("open", () => setLive("on", "live"));
   events.addEventListener("change", look);
   events.addEventListener("error", () => setLive("off", "not connected"));

@@ -5,7 +5,6 @@ import { isDark, runColour, state } from "./state.js";
 const uPlot = window.uPlot;
 const SYNC = uPlot.sync("charts");
 const MOST_VALUES = 6;
-const MOST_BANDS = 6;  // of more runs only the focus keeps its band: twenty would be a fog, and slow to draw
 
 const axisNumber = (value) => {
   const size = Math.abs(value);
@@ -36,12 +35,16 @@ export class LinkedChart {
     } }, "wide");
     this.element = h("figure", { class: "card chart", style: { margin: "0" }, role: "group", "aria-label": title },
       h("header", {}, h("h3", {}, title), h("code", { title: metric }, metric), logButton, wideButton), this.values, this.box);
-    this.sizes = new ResizeObserver(() => this.plot?.setSize(this.size()));
+    // Asking the element itself would lay the page out for every chart.
+    this.sizes = new ResizeObserver(([{ contentRect: { width, height } }]) => {
+      this.known = { width: Math.max(80, Math.floor(width)), height: Math.max(80, Math.floor(height)) };
+      if (this.plot && (this.plot.width !== this.known.width || this.plot.height !== this.known.height)) this.plot.setSize(this.known);
+    });
     this.sizes.observe(this.box);
   }
 
   size() {
-    return { width: Math.max(80, this.box.clientWidth), height: Math.max(80, this.box.clientHeight) };
+    return this.known ?? { width: Math.max(80, this.box.clientWidth), height: Math.max(80, this.box.clientHeight) };
   }
 
   update(answer, runs) {
@@ -52,7 +55,7 @@ export class LinkedChart {
     this.smooth = new Map();  // run -> where its line stands in the data
     for (const run of there) {
       const { low, high, smooth } = answer.runs[run.id];
-      if (there.length <= MOST_BANDS || run.id === state.focus) data.push(low, high);
+      if (low) data.push(low, high);
       this.smooth.set(run.id, data.push(smooth) - 1);
     }
     const look = [there.map((run) => `${run.id} ${run.id === state.focus}`).join("\n"), isDark(), state.x, this.log].join("\n");
@@ -87,7 +90,7 @@ export class LinkedChart {
         bands.push({ series: [series.length + 1, series.length], fill: faded(stroke, many ? 0.06 : 0.13) });
         series.push(edge, { ...edge });
       }
-      series.push({ stroke: faded(stroke, many && !focus ? 0.75 : 1), width: focus ? 2 : 1.4, spanGaps: true, points: { size: 5, fill: stroke } });
+      series.push({ stroke: faded(stroke, many && !focus ? 0.75 : 1), width: focus ? 2 : many ? 1 : 1.4, spanGaps: true, points: { size: 5, fill: stroke } });
     }
     this.plot = new uPlot({
       ...this.size(),

@@ -4,7 +4,8 @@ import { ask, chosenRuns, focusRun, listen, remember, runColour, state, tell } f
 import { LinkedChart } from "./chart.js";
 import { GROUPS, titleOf } from "./metrics.js";
 
-const AT_ONCE = 12;  // charts a question
+const AT_ONCE = 12, AT_FIRST = 6;  // charts a question; the first one is small, so that something is there soon
+const MOST_BANDS = 6;              // of more runs only the focus has its band: twenty would be a fog, and slow to draw
 
 // Validations are few, and each is a mean over many samples already.
 const smoothingOf = (metric) => (/^val[-/]/.test(metric) ? 0 : state.smoothing);
@@ -14,7 +15,7 @@ export function chartsView(main) {
   const groups = h("div", {});
   const charts = new Map();  // metric -> LinkedChart
   const visible = new Set(), stale = new Set();
-  let asking = false, left = false;
+  let asking = false, left = false, first = true;
 
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {
@@ -108,21 +109,26 @@ export function chartsView(main) {
       stale.add(metric);
       seen.observe(chart.element);
     }
+    // The first ones are at the top: what they show is on its way before the page has been laid out.
+    for (const metric of [...charts.keys()].slice(0, AT_FIRST)) visible.add(metric);
+    refresh();
   }
 
   // Only what is on the screen is asked for, a screenful at a time.
   async function refresh() {
     if (asking || left) return;
     const waiting = [...visible].filter((metric) => stale.has(metric));
-    const next = waiting.filter((metric) => smoothingOf(metric) === smoothingOf(waiting[0])).slice(0, AT_ONCE);
+    const next = waiting.filter((metric) => smoothingOf(metric) === smoothingOf(waiting[0])).slice(0, first ? AT_FIRST : AT_ONCE);
     if (next.length === 0) return;
     asking = true;
+    first = false;
     for (const metric of next) stale.delete(metric);
     const runs = chosenRuns();
-    const pieces = runs.length > 6 ? 240 : 420;
+    const pieces = runs.length > 10 ? 160 : runs.length > MOST_BANDS ? 240 : 420;
+    const band = runs.length > MOST_BANDS ? [state.focus] : null;
     try {
-      const answer = await ask("series", { metric: next, run: runs.map((run) => run.id), pieces, smoothing: smoothingOf(next[0]), x: state.x,
-        begin: state.range?.[0], end: state.range?.[1] });
+      const answer = await ask("series", { metric: next, run: runs.map((run) => run.id), band, pieces,
+        smoothing: smoothingOf(next[0]), x: state.x, begin: state.range?.[0], end: state.range?.[1] });
       for (const metric of next) {
         if (left) return;
         if (answer[metric]) charts.get(metric)?.update(answer[metric], runs);

@@ -5,7 +5,7 @@ export const GROUPS = [
   ["Policy", ["actor/kl_loss", "actor/reward_kl_penalty", "actor/ppo_kl", "actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/grad_norm",
     "actor/pg_loss", "actor/lr", "critic/vf_loss", "critic/vf_explained_var", "critic/grad_norm", "train/grad_norm", "train/lr",
     "rollout_corr/kl"]],
-  ["Speed and memory", ["perf/throughput", "perf/mfu/actor", "timing_s/step", "timing_s/gen", "timing_s/update_actor",
+  ["Speed and memory", ["perf/throughput", "perf/mfu/actor", "perf/mfu/actor_infer", "perf/mfu/critic", "timing_s/step", "timing_s/gen", "timing_s/update_actor",
     "perf/cpu_memory_used_gb", "perf/max_memory_allocated_gb", "perf/total_num_tokens"]],
 ];
 
@@ -17,7 +17,7 @@ const TITLES = {
   "actor/pg_clipfrac_lower": "Clip fraction, lower", "actor/grad_norm": "Gradient norm", "actor/pg_loss": "Policy loss",
   "actor/lr": "Learning rate", "critic/vf_loss": "Value loss", "critic/vf_explained_var": "Explained variance",
   "critic/grad_norm": "Critic's gradient norm", "train/grad_norm": "Gradient norm", "train/lr": "Learning rate",
-  "rollout_corr/kl": "KL to the sampling", "perf/throughput": "Tokens a second", "perf/mfu/actor": "MFU", "timing_s/step": "Seconds a step",
+  "rollout_corr/kl": "KL to the sampling", "perf/throughput": "Tokens a second", "perf/mfu/actor": "MFU of the update", "perf/mfu/actor_infer": "MFU of the sampling", "perf/mfu/critic": "MFU of the critic", "timing_s/step": "Seconds a step",
   "timing_s/gen": "Seconds of sampling", "timing_s/update_actor": "Seconds of the update", "perf/cpu_memory_used_gb": "Memory, GB",
   "perf/max_memory_allocated_gb": "GPU memory, GB", "perf/total_num_tokens": "Tokens a step",
 };

@@ -7,6 +7,7 @@ const LIVE_SECONDS = 120;
 
 export const state = {
   runs: [],
+  version: 0,         // of what the server has told
   chosen: new Set(),  // ids of the runs that are compared
   focus: null,        // the one whose samples, timings and facts are shown
   smoothing: remembered("smoothing", 0.6),
@@ -66,10 +67,11 @@ export async function ask(path, parameters = {}) {
 }
 
 export async function loadRuns() {
-  const { runs, roots } = await ask("runs");
+  const { runs, roots, version } = await ask("runs");
   const before = state.runs.map((run) => run.id).join("\n");
   state.runs = runs;
   state.roots = roots;
+  state.version = version;
   const ids = new Set(runs.map((run) => run.id));
   for (const id of [...state.chosen]) if (!ids.has(id)) state.chosen.delete(id);
   const changed = before !== runs.map((run) => run.id).join("\n");

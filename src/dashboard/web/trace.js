@@ -3,6 +3,7 @@ import { colour, duration, h, number, segments, sharp, tip } from "./dom.js";
 import { ask, isDark, listen } from "./state.js";
 import { phaseColour } from "./phases.js";
 
+const ORDER = ["phases", "scheduler", "work", "collectives", "kernels"];  // of a rank's lanes
 const ROW = 20, LANE_GAP = 12, NAME = 92, AXIS = 22;
 
 export function traceView(place, run) {
@@ -46,10 +47,10 @@ function lanesOf(trace) {
       if (!event.instant) open.push(event);
       lane.depth = Math.max(lane.depth, event.depth + 1);
     }
-    if (ranks.size > 1) lane.name = `rank ${lane.rank} ${lane.name}`;
+    lane.place = ORDER.indexOf(lane.name) < 0 ? ORDER.length : ORDER.indexOf(lane.name);
+    if (ranks.size > 1) lane.name = `${lane.rank} ${lane.name}`;
   }
-  const order = { phases: 0, scheduler: 1, work: 2 };
-  return [...lanes.values()].sort((a, b) => a.rank - b.rank || (order[a.name] ?? 9) - (order[b.name] ?? 9));
+  return [...lanes.values()].sort((a, b) => a.rank - b.rank || a.place - b.place);
 }
 
 // Within "step", where no other phase is open.

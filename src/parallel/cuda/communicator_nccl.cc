@@ -82,12 +82,6 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  std::unique_ptr<Communicator> split(std::span<const int> ranks) override {
-    std::vector<int> members;
-    for (const int rank : ranks) members.push_back(members_.at(static_cast<size_t>(rank)));
-    return std::make_unique<NcclCommunicator>(host_->split(ranks), kin_, std::move(members));
-  }
-
   void copy_rows(std::byte* to, size_t to_pitch, const std::byte* from, size_t from_pitch, size_t width,
                  size_t height) const override {
     if (width == 0 || height == 0) return;
@@ -100,6 +94,12 @@ class NcclCommunicator : public Communicator {
   }
 
  protected:
+  std::unique_ptr<Communicator> make_part(std::span<const int> ranks) override {
+    std::vector<int> members;
+    for (const int rank : ranks) members.push_back(members_.at(static_cast<size_t>(rank)));
+    return std::make_unique<NcclCommunicator>(host_->split(ranks), kin_, std::move(members));
+  }
+
   void transfer(std::string_view operation, std::span<const SendPart> sends,
                 std::span<const ReceivePart> receives) override {
     std::vector<SendPart> out, host_out;
