@@ -19,6 +19,7 @@
 #include "control/pulse.h"
 #include "kernels/device_ops.h"
 #include "parallel/communicator_nccl.h"
+#include "parallel/link_probe.h"
 
 namespace tandem {
 namespace {
@@ -38,8 +39,13 @@ std::shared_ptr<Team> make_team(const Rendezvous& place, const RankPlan& plan, i
                                 std::function<void(std::string_view)> on_order = {}) {
   auto orders = place.communicator(rank, plan.size(), "orders", kOrderTimeout);
   auto work = place.communicator(rank, plan.size(), "work", plan.timeout);
+  Routing routing = plan.actor;
+  RankNetwork& network = routing.network;
+  network.topology = discover_topology(*work, plan.ranks_per_node);
+  if (network.topology.num_nodes() > 1) network.links = measure_links(*work, network.topology);
   if (plan.gpus) work = with_gpus(std::move(work), plan.timeout);
-  return std::make_shared<Team>(std::move(orders), std::move(work), plan.layout, std::move(on_order));
+  return std::make_shared<Team>(std::move(orders), std::move(work), plan.layout, std::move(on_order),
+                                std::move(routing));
 }
 
 // The name of the GPU that is `rank`'s among those that this process may use.
@@ -74,9 +80,26 @@ Layout run_layout(const Config& config) {
   return {.dp_replicate = data / shard, .dp_shard = shard, .tp = tp};
 }
 
+namespace {
+
+Routing actor_routing(const CommunicationConfig& config) {
+  const ModelCommunicationConfig& asked = config.actor;
+  Routing routing{.model = "actor",
+                  .network = {},
+                  .asked = {route_named(asked.attention), route_named(asked.mlp), route_named(asked.embedding)},
+                  .gradient_switch = {}};
+  if (std::ranges::find(config.switched_models, "actor") != config.switched_models.end())
+    routing.gradient_switch = SwitchOptions{.share = config.cross_node_share, .back = config.cross_node_share_back};
+  return routing;
+}
+
+}  // namespace
+
 RankPlan rank_plan(const Config& config) {
+  const CommunicationConfig& communication = config.trainer.communication;
   return {run_layout(config), std::chrono::seconds(config.actor_rollout_ref.nccl_timeout),
-          !kernels::choose_device(config.trainer.device).is_cpu()};
+          !kernels::choose_device(config.trainer.device).is_cpu(), actor_routing(communication),
+          static_cast<int>(communication.ranks_per_node)};
 }
 
 namespace {

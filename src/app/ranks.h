@@ -24,6 +24,8 @@ struct RankPlan {
   Layout layout;
   Timeout timeout;    // of an exchange
   bool gpus = false;  // each has one of its own
+  Routing actor;      // as the configuration has it: without a network
+  int ranks_per_node = 0;
 
   int size() const { return layout.world(); }
 };

@@ -1,6 +1,7 @@
 // trainer.*: how long to train, what to save and show, and on which device.
 #pragma once
 
+#include "config/communication_config.h"
 #include "config/durability_config.h"
 #include "config/preflight_config.h"
 #include "config/run_config.h"
@@ -21,6 +22,7 @@ struct TrainerConfig : RunConfig {
   FaultConfig fault;
   std::string runtime = "local";
   RayConfig ray;
+  CommunicationConfig communication;
   PreflightConfig preflight;
 
   TrainerConfig() {
@@ -49,6 +51,7 @@ struct TrainerConfig : RunConfig {
     v("fault", fault, "what happens when a rank dies or hangs");
     v("runtime", runtime, "who starts and watches the other ranks: this process, or actors of a Ray", {"local", "ray"});
     v("ray", ray, "the Ray of trainer.runtime=ray");
+    v("communication", communication, "how ranks on several nodes reach each other");
     v("preflight", preflight, "checks before anything is loaded");
   }
 };

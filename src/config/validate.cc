@@ -318,6 +318,13 @@ void check_trainer(Checker& check, const Config& config) {
   check.between(trainer.n_gpus_per_node, 1, 1024, "trainer.n_gpus_per_node");
   check.between(trainer.num_threads, 0, 4096, "trainer.num_threads");
   check_ranks(check, config);
+  const CommunicationConfig& communication = trainer.communication;
+  check.between(communication.ranks_per_node, 0, 1024, "trainer.communication.ranks_per_node");
+  check.share(communication.cross_node_share, "trainer.communication.cross_node_share");
+  check.require(communication.cross_node_share_back >= 0 &&
+                    communication.cross_node_share_back <= communication.cross_node_share,
+                "trainer.communication.cross_node_share_back",
+                "must be between 0 and trainer.communication.cross_node_share");
   check_outlooks(check, trainer);
   check.between(config.numerics.virtual_tp, 1, 1024, "numerics.virtual_tp");
 }
@@ -368,6 +375,9 @@ std::vector<std::string> find_warnings(const Config& config) {
         fmt::format("data.train_batch_size={} is not a multiple of actor_rollout_ref.actor."
                     "ppo_mini_batch_size={}: the last mini-batch of each step is smaller",
                     config.data.train_batch_size, config.actor_rollout_ref.actor.ppo_mini_batch_size));
+  const ModelCommunicationConfig& critic = config.trainer.communication.critic;
+  if (critic.attention != "auto" || critic.mlp != "auto" || critic.embedding != "auto")
+    out.push_back("trainer.communication.critic: the critic runs on the first rank alone so far and exchanges nothing");
   return out;
 }
 

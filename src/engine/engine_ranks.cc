@@ -152,8 +152,11 @@ void Engine::join_team(std::shared_ptr<Team> team) {
   if (layout.pp > 1) {
     pipeline_ = std::make_unique<Pipeline>(*decoder_, world);
   } else if (data.world() > 1) {
-    data_ranks_ = along({Axis::kDpReplicate, Axis::kDpShard});
-    sharded_ = std::make_unique<FullyShardedModel>(*decoder_, *data_ranks_, data);
+    const Axis axes[] = {Axis::kDpReplicate, Axis::kDpShard};
+    const std::vector<int> members = ranks_along(layout, world.rank(), axes);
+    data_ranks_ = world.split(members);
+    sharded_ = std::make_unique<FullyShardedModel>(*decoder_, *data_ranks_, data, team_->routing_of(members));
+    if (const std::string table = sharded_->route_table(); leads() && !table.empty()) log_info(table);
   }
 }
 
@@ -245,6 +248,7 @@ UpdateStats Engine::train(const std::vector<TrainingSample>& samples) {
   if (options_.exact) options.weights_version = policy_version_;
   Trainer trainer(pipeline_ ? pipeline_->stage() : *decoder_, *optimizer_, options, {sharded_.get(), pipeline_.get()});
   const UpdateStats stats = trainer.update(samples, options_.on_tokens);
+  if (sharded_) sharded_->step_done();
   ++policy_version_;
   return stats;
 }

@@ -9,6 +9,7 @@
 
 #include "parallel/collectives.h"
 #include "parallel/mesh.h"
+#include "parallel/route_choice.h"
 
 namespace tandem {
 
@@ -39,14 +40,24 @@ struct Instruction {
 class Team {
  public:
   // `orders`: waits as long as the leader takes between verbs. `work`: what verbs exchange, within its timeout.
-  // `on_order`: hears what this rank does next ("idle" between orders); may be empty.
+  // `on_order`: hears what this rank does next ("idle" between orders); may be empty. `routing`: of all ranks.
   Team(std::unique_ptr<Communicator> orders, std::unique_ptr<Communicator> work, Layout layout,
-       std::function<void(std::string_view)> on_order = {})
-      : orders_(std::move(orders)), work_(std::move(work)), layout_(layout), on_order_(std::move(on_order)) {}
+       std::function<void(std::string_view)> on_order = {}, Routing routing = {})
+      : orders_(std::move(orders)),
+        work_(std::move(work)),
+        layout_(layout),
+        on_order_(std::move(on_order)),
+        routing_(std::move(routing)) {}
 
   bool leads() const { return work_->rank() == 0; }
   Communicator& work() { return *work_; }
   const Layout& layout() const { return layout_; }
+  // For a model that these ranks share.
+  Routing routing_of(std::span<const int> ranks) const {
+    Routing part = routing_;
+    if (!part.network.topology.node_of.empty()) part.network.topology = routing_.network.topology.of(ranks);
+    return part;
+  }
 
   void tell(Order order, const std::string& payload) {  // the leader
     broadcast_text(*orders_, "order", static_cast<char>(order) + payload, 0);
@@ -67,6 +78,7 @@ class Team {
   std::unique_ptr<Communicator> orders_, work_;
   Layout layout_;
   std::function<void(std::string_view)> on_order_;
+  Routing routing_;
   bool abandoned_ = false;
 };
 

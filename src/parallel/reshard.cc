@@ -96,10 +96,31 @@ void copy(const Communicator& group, const Move& move, const ReshardMemory& memo
                   from.pitch, from.width, from.height);
 }
 
-std::span<const Move> of_parameter(const std::vector<Move>& moves, size_t parameter) {
-  const auto [begin, end] = std::equal_range(moves.begin(), moves.end(), Move{parameter, 0, {}, {}},
-                                             [](const Move& a, const Move& b) { return a.parameter < b.parameter; });
-  return {begin, end};
+// Those of parameters [begin, end).
+std::span<const Move> of_parameters(const std::vector<Move>& moves, size_t begin, size_t end) {
+  const auto first = std::ranges::lower_bound(moves, begin, {}, &Move::parameter);
+  return {first, std::ranges::lower_bound(moves, end, {}, &Move::parameter)};
+}
+
+// Where one exchange ends and the next begins: the same for every rank.
+std::vector<size_t> exchange_ends(const ParameterList& list, const std::vector<RankMoves>& ranks) {
+  const size_t count = list.parameters.size();
+  std::vector<std::vector<int64_t>> staged(ranks.size(), std::vector<int64_t>(count));  // elements, by rank
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    for (const Move& m : ranks[r].sends) staged[r][m.parameter] += m.from.contiguous() ? 0 : m.from.elements();
+    for (const Move& m : ranks[r].receives) staged[r][m.parameter] += m.to.contiguous() ? 0 : m.to.elements();
+  }
+  std::vector<size_t> ends;
+  std::vector<int64_t> room(ranks.size());
+  const int64_t most = list.largest_block();
+  for (size_t p = 0; p < count; ++p) {
+    bool joins = p > 0 && list.parameters[p].block == list.parameters[p - 1].block;
+    for (size_t r = 0; r < ranks.size(); ++r) joins = joins && room[r] + staged[r][p] <= most;
+    if (!joins && p > 0) ends.push_back(p), std::ranges::fill(room, 0);
+    for (size_t r = 0; r < ranks.size(); ++r) room[r] += staged[r][p];
+  }
+  if (count > 0) ends.push_back(count);
+  return ends;
 }
 
 // Parts that do not lie in one piece go through a buffer.
@@ -125,17 +146,17 @@ class Staging {
   std::span<std::byte> all_;
 };
 
-void move_parameter(Communicator& group, const RankMoves& mine, size_t parameter, const ReshardMemory& memory,
-                    ReshardResult& result) {
+void move_parameters(Communicator& group, const RankMoves& mine, size_t begin, size_t end, const ReshardMemory& memory,
+                     ReshardResult& result) {
   const size_t element = memory.element_bytes;
   const auto bytes = [&](const StridedBox& box) { return static_cast<size_t>(box.elements()) * element; };
-  const auto sends = of_parameter(mine.sends, parameter), receives = of_parameter(mine.receives, parameter);
+  const auto sends = of_parameters(mine.sends, begin, end), receives = of_parameters(mine.receives, begin, end);
   Staging staging(sends, receives, memory);
   result.peak_staging_bytes = std::max(result.peak_staging_bytes, staging.bytes());
   std::vector<SendPart> out;
   std::vector<ReceivePart> in;
   for (const Move& move : sends) {
-    const std::byte* from = memory.from(parameter);
+    const std::byte* from = memory.from(move.parameter);
     std::span<const std::byte> part(from + move.from.offset * element, bytes(move.from));
     if (!move.from.contiguous()) {
       const auto packed = staging.take(bytes(move.from));
@@ -146,21 +167,21 @@ void move_parameter(Communicator& group, const RankMoves& mine, size_t parameter
     result.bytes_sent += static_cast<int64_t>(part.size());
   }
   for (const Move& move : receives) {
-    const std::span<std::byte> part = move.to.contiguous()
-                                          ? std::span(memory.to(parameter) + move.to.offset * element, bytes(move.to))
-                                          : staging.take(bytes(move.to));
+    const std::span<std::byte> part =
+        move.to.contiguous() ? std::span(memory.to(move.parameter) + move.to.offset * element, bytes(move.to))
+                             : staging.take(bytes(move.to));
     in.push_back({move.peer, part});
     result.bytes_received += static_cast<int64_t>(part.size());
   }
-  for (const Move& move : of_parameter(mine.copies, parameter)) {
+  for (const Move& move : of_parameters(mine.copies, begin, end)) {
     copy(group, move, memory);
     result.bytes_copied += static_cast<int64_t>(bytes(move.from));
   }
   if (!out.empty() || !in.empty()) group.exchange("reshard", out, in);
   for (size_t i = 0; i < receives.size(); ++i)
     if (!receives[i].to.contiguous())
-      unpack(group, in[i].bytes.data(), {receives[i].to, element}, memory.to(parameter));
-  if (memory.finished) memory.finished(parameter);
+      unpack(group, in[i].bytes.data(), {receives[i].to, element}, memory.to(receives[i].parameter));
+  for (size_t p = begin; memory.finished && p < end; ++p) memory.finished(p);
 }
 
 }  // namespace
@@ -180,7 +201,7 @@ std::vector<int> choose_roles(const ParameterList& list, const Layout& from, con
 
 ReshardPlan plan_reshard(const ParameterList& list, const Layout& from, const Layout& to) {
   check(from.world() == to.world(), "layouts of different numbers of ranks");
-  ReshardPlan plan{from, to, choose_roles(list, from, to), {}};
+  ReshardPlan plan{from, to, choose_roles(list, from, to), {}, {}};
   const size_t n = static_cast<size_t>(from.world());
   std::vector<HeldIndex> old;
   for (size_t r = 0; r < n; ++r) old.push_back(held_by_tensor(holdings(list, from, static_cast<int>(r))));
@@ -208,17 +229,18 @@ ReshardPlan plan_reshard(const ParameterList& list, const Layout& from, const La
   for (RankMoves& moves : plan.ranks)
     for (auto* some : {&moves.copies, &moves.sends, &moves.receives})
       std::stable_sort(some->begin(), some->end(), by_parameter);
+  plan.ends = exchange_ends(list, plan.ranks);
   return plan;
 }
 
 ReshardResult reshard(Communicator& group, const ReshardPlan& plan, const ReshardMemory& memory) {
   const RankMoves& mine = plan.ranks[static_cast<size_t>(group.rank())];
-  size_t end = 0;
-  for (const RankMoves& moves : plan.ranks)
-    for (const auto* some : {&moves.copies, &moves.receives})
-      if (!some->empty()) end = std::max(end, some->back().parameter + 1);
   ReshardResult result;
-  for (size_t parameter = 0; parameter < end; ++parameter) move_parameter(group, mine, parameter, memory, result);
+  size_t begin = 0;
+  for (const size_t end : plan.ends) {
+    move_parameters(group, mine, begin, end, memory, result);
+    begin = end;
+  }
   return result;
 }
 

@@ -34,6 +34,7 @@ struct ReshardPlan {
   Layout from, to;
   std::vector<int> roles;  // the rank of `to`'s mesh that each rank plays
   std::vector<RankMoves> ranks;
+  std::vector<size_t> ends;  // parameters before ends[i], from ends[i - 1] on, are moved in one exchange
 
   int64_t moved_elements() const;  // by all ranks together
   int64_t most_received() const;   // elements, by one rank
@@ -61,7 +62,8 @@ struct ReshardResult {
   int64_t peak_staging_bytes = 0;  // beside old and new memory
 };
 
-// Parameter by parameter, so that little is in flight at once. All ranks call it together.
+// Block by block, so that little is in flight at once; a block in parts where a rank would need more room beside it
+// than the largest block. All ranks call it together.
 ReshardResult reshard(Communicator& group, const ReshardPlan& plan, const ReshardMemory& memory);
 
 // For comparison, in elements received by all ranks together, of a model of `elements`. HybridFlow's: each rank turns

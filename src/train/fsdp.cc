@@ -41,28 +41,32 @@ at::Tensor part(const at::Tensor& tensor, const Range& range) {
   return tensor.view({-1}).narrow(0, range.begin, range.size());
 }
 
-std::span<std::byte> bytes_in(const at::Tensor& tensor) {
-  check(tensor.is_contiguous(), "a contiguous tensor is wanted");
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
 at::Tensor zeros_fp32(const at::Tensor& like) { return at::zeros(like.sizes(), like.options().dtype(at::kFloat)); }
 
 }  // namespace
 
-FullyShardedModel::FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout)
-    : decoder_(decoder), world_(world), layout_(layout) {
+FullyShardedModel::FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout, Routing routing)
+    : decoder_(decoder),
+      world_(world),
+      layout_(layout),
+      routing_(std::move(routing)),
+      watch_(routing_.model, routing_.gradient_switch) {
   check(layout.tp == 1 && layout.cp == 1 && layout.pp == 1 && layout.world() == world.size(),
         "fully sharded training takes dp_shard and dp_replicate only");
-  const Coordinates place = coordinates(layout, world.rank());
-  shard_ = at(place, Axis::kDpShard), replica_ = at(place, Axis::kDpReplicate);
-  const Axis shard_axis[] = {Axis::kDpShard}, replica_axis[] = {Axis::kDpReplicate};
-  group_ = world.split(ranks_along(layout, world.rank(), shard_axis));
-  replicas_ = world.split(ranks_along(layout, world.rank(), replica_axis));
+  shard_ = at(coordinates(layout, world.rank()), Axis::kDpShard);
+  const Axis shard_axis[] = {Axis::kDpShard};
+  const std::vector<int> members = ranks_along(layout, world.rank(), shard_axis);
+  group_ = world.split(members);
+  if (layout.dp_replicate > 1) replicated_sums_ = world.duplicate();
+  Topology& topology = routing_.network.topology;
+  if (topology.node_of.empty()) topology = even_topology(world.size(), 0);
+  check(topology.num_ranks() == world.size(), "the topology is not of these ranks");
+  group_topology_ = topology.of(members);
 
   const ParameterList list = placements(decoder.config());
   units_.resize(static_cast<size_t>(list.num_blocks) + 1);
   for (size_t p = 0; p < list.parameters.size(); ++p) {
+    components_.push_back(component_of(list.parameters[p].name));
     const int64_t block = list.parameters[p].block;
     units_[block < 0 ? units_.size() - 1 : static_cast<size_t>(block)].push_back(p);
   }
@@ -85,6 +89,7 @@ FullyShardedModel::FullyShardedModel(Decoder& decoder, Communicator& world, cons
   gradients_ = mapped(outside, zeros_fp32);
   for (size_t i = 0; i < whole.layers.size(); ++i) gradients_.layers.push_back(i % 2 == 0 ? even : odd);
   gradient_list_ = tensors_of(gradients_);
+  choose_routes();
 }
 
 FullyShardedModel::~FullyShardedModel() { decoder_.keep_blocks_in(nullptr); }
@@ -143,68 +148,6 @@ void FullyShardedModel::forget_blocks() {
 std::future<void> FullyShardedModel::beside(std::function<void()> work) {
   return lane_.run(
       [this, after = kernels::mark(like()), work = std::move(work)] { kernels::run_beside(like(), after, work); });
-}
-
-// Parts go straight to their places in the whole tensors.
-void FullyShardedModel::gather(const std::vector<size_t>& which, const Tensors& parts, const Tensors& whole) const {
-  std::vector<SendPart> sends;
-  std::vector<ReceivePart> receives;
-  for (size_t i = 0; i < which.size(); ++i) {
-    const size_t p = which[i];
-    for (int peer = 0; peer < group_->size(); ++peer) {
-      sends.push_back({peer, bytes_in(parts[i])});
-      receives.push_back({peer, bytes_in(part(whole[i], range(p, peer)))});
-    }
-  }
-  group_->exchange("all_gather of weights", sends, receives);
-}
-
-// The sum in rank order, rank = replica · dp_shard + shard: a replica goes on where the one before it stopped, and the
-// last one tells the others.
-void FullyShardedModel::reduce(size_t unit, const Tensors& gradients) {
-  const std::vector<size_t>& which = units_[unit];
-  const int peers = group_->size();
-  int64_t kept = 0;
-  for (const size_t p : which) kept += range(p, shard_).size();
-  Tensors terms;
-  for (int peer = 0; peer < peers; ++peer) terms.push_back(kernels::empty_fp32({kept}, like()));
-  std::vector<SendPart> sends;
-  std::vector<ReceivePart> receives;
-  int64_t offset = 0;
-  for (size_t i = 0; i < which.size(); ++i) {
-    const int64_t length = range(which[i], shard_).size();
-    for (int peer = 0; peer < peers; ++peer) {
-      sends.push_back({peer, bytes_in(part(gradients[i], range(which[i], peer)))});
-      receives.push_back({peer, bytes_in(terms[static_cast<size_t>(peer)].narrow(0, offset, length))});
-    }
-    offset += length;
-  }
-  group_->exchange("reduce_scatter of gradients", sends, receives);
-
-  at::Tensor sum;
-  size_t first = 0;
-  if (replica_ == 0) {
-    sum = terms[first++];
-  } else {
-    sum = kernels::empty_fp32({kept}, like());
-    const ReceivePart carried{replica_ - 1, bytes_in(sum)};
-    replicas_->exchange("sum of gradients over replicas", {}, {&carried, 1});
-  }
-  for (; first < terms.size(); ++first) kernels::accumulate(sum, terms[first]);
-  const int last = replicas_->size() - 1;
-  if (replica_ < last) {
-    const SendPart on{replica_ + 1, bytes_in(sum)};
-    replicas_->exchange("sum of gradients over replicas", {&on, 1}, {});
-  }
-  broadcast(*replicas_, "gradients to replicas", bytes_in(sum), last);
-
-  offset = 0;
-  for (size_t i = 0; i < which.size(); ++i) {
-    const int64_t length = range(which[i], shard_).size();
-    kernels::accumulate(gradient_shard_list_[which[i]], sum.narrow(0, offset, length));
-    kernels::set_to_zero(gradients[i]);
-    offset += length;
-  }
 }
 
 void FullyShardedModel::enter_training() {
@@ -316,7 +259,8 @@ std::vector<double> FullyShardedModel::gradient_squares() {
 
 Traffic FullyShardedModel::traffic() const {
   Traffic sum;
-  for (const auto* group : {group_.get(), replicas_.get()}) {
+  for (const auto* group : {group_.get(), replicated_sums_.get()}) {
+    if (group == nullptr) continue;
     sum.calls += group->traffic().calls;
     sum.bytes_sent += group->traffic().bytes_sent, sum.bytes_received += group->traffic().bytes_received;
   }

@@ -7,27 +7,35 @@
 // The decoder may itself be one rank's part of a tensor-parallel one; what is spread here is then that part.
 // On a GPU the weights are bf16 and their fp32 masters are kept in parts too; gradients are fp32. What travels does so
 // beside the device's work, behind the part of it that it needs (kernels::run_beside).
+// How weights and gradients travel between several nodes is chosen by component (parallel/route_choice.h).
 // Every method is called by all ranks together. Not thread-safe.
 #pragma once
 
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "model/decoder.h"
 #include "parallel/collectives.h"
 #include "parallel/lane.h"
 #include "parallel/placement.h"
+#include "parallel/route_choice.h"
+#include "parallel/route_runner.h"
+#include "train/traffic_watch.h"
 
 namespace tandem {
 
 class FullyShardedModel : public BlockStore {
  public:
   // `layout`: dp_replicate and dp_shard only. The decoder, with all its weights, and `world` must outlive it; masters
-  // that it has are let go. `world` is of devices where the decoder is on one.
-  FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout);
+  // that it has are let go. `world` is of devices where the decoder is on one. `routing`'s topology is that of `world`;
+  // empty: one node.
+  FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout, Routing routing = {});
   ~FullyShardedModel() override;
 
   Communicator& world() { return world_; }
@@ -66,8 +74,16 @@ class FullyShardedModel : public BlockStore {
   const LayerWeights& weights(size_t block) override;
   void gradients_ready(size_t block) override;
 
-  // Bytes kept and moved by this rank, for tests and reports.
+  // What each component's weights and gradients take, for people; empty where there is one node and nothing asked for.
+  std::string route_table() const;
+  // After a step: its gradients may take the chunked tree from now on, or no longer (Routing::gradient_switch). A step
+  // lasts from one call to the next.
+  void step_done();
+  bool gradients_take_tree() const { return watch_.on(); }
+
+  // Bytes moved by this rank, for tests and reports.
   Traffic traffic() const;
+  const RouteTraffic& route_traffic() const { return route_traffic_; }
 
  private:
   using Tensors = std::vector<at::Tensor>;
@@ -80,8 +96,18 @@ class FullyShardedModel : public BlockStore {
 
   Range range(size_t parameter, int shard) const;
   Tensors of_unit(const Tensors& all, size_t unit) const;
-  void gather(const std::vector<size_t>& which, const Tensors& parts, const Tensors& whole) const;
+  enum class Kind { kGather, kSum };
+  // The same for every rank: what each one's part of these parameters is, and who keeps it.
+  std::vector<RoutePiece> pieces(Kind kind, std::span<const size_t> which, size_t element_bytes) const;
+  void choose_routes();
+  Route route(Kind kind, size_t parameter) const;
+  // Those of `which`, by place in it, that take this route.
+  std::vector<size_t> taking(Kind kind, Route route, const std::vector<size_t>& which) const;
+  const RoutePlan& plan(Kind kind, Route route, const std::vector<size_t>& which, size_t element_bytes);
+  void gather(const std::vector<size_t>& which, const Tensors& parts, const Tensors& whole);
   void reduce(size_t unit, const Tensors& gradients);
+  void reduce_by(Route route, const std::vector<size_t>& which, const Tensors& gradients);
+  Communicator& sums() { return replicated_sums_ ? *replicated_sums_ : *group_; }
   const at::Tensor& like() const { return shard_list_[0]; }
   std::future<void> beside(std::function<void()> work);
   void fetch(size_t block);
@@ -91,8 +117,14 @@ class FullyShardedModel : public BlockStore {
   Decoder& decoder_;
   Communicator& world_;
   Layout layout_;
-  int shard_, replica_;
-  std::unique_ptr<Communicator> group_, replicas_;
+  int shard_;
+  std::unique_ptr<Communicator> group_;            // of those that make up one copy
+  std::unique_ptr<Communicator> replicated_sums_;  // of all ranks, where there are several copies
+  Routing routing_;
+  Topology group_topology_;
+  std::vector<Component> components_;          // by parameter
+  std::array<RouteChoice, 3> gathers_, sums_;  // by Component
+  TrafficWatch watch_;
   std::vector<std::vector<int64_t>> shapes_;  // by parameter
   std::vector<int64_t> sizes_;                // elements
   std::vector<std::vector<size_t>> units_;    // parameters by block; the last unit: those outside the blocks
@@ -102,6 +134,9 @@ class FullyShardedModel : public BlockStore {
   Slot slots_[2];
   std::optional<size_t> last_block_;
   std::vector<std::future<void>> reducing_;
+  std::map<std::tuple<Kind, Route, std::vector<size_t>, size_t>, RoutePlan>
+      plans_;  // this rank's, made when first used
+  RouteTraffic route_traffic_;
   Lane lane_;  // one, so that all ranks exchange in one order; last: its tasks use all of the above
 };
 

@@ -98,6 +98,16 @@ TEST(Validate, Ranks) {
                  [=](Config& c) { two(c), c.actor_rollout_ref.rollout.tensor_model_parallel_size = 2; });
 }
 
+TEST(Validate, Communication) {
+  const std::string at = "trainer.communication.";
+  expect_fine([](Config& c) { c.trainer.communication.actor.mlp = "tree"; });
+  expect_refused(at + "actor.mlp", [](Config& c) { c.trainer.communication.actor.mlp = "star"; });
+  expect_refused(at + "ranks_per_node", [](Config& c) { c.trainer.communication.ranks_per_node = -1; });
+  expect_refused(at + "cross_node_share", [](Config& c) { c.trainer.communication.cross_node_share = 1.5; });
+  expect_refused(at + "cross_node_share_back", [](Config& c) { c.trainer.communication.cross_node_share = 0.2; });
+  expect_refused(at + "switched_models", [](Config& c) { c.trainer.communication.switched_models = {"reference"}; });
+}
+
 TEST(Validate, StopsAndLengths) {
   const std::string at = "actor_rollout_ref.rollout.";
   expect_refused(at + "stop", [](Config& c) { c.actor_rollout_ref.rollout.stop = {""}; });
@@ -302,6 +312,7 @@ TEST(Validate, Warnings) {
   EXPECT_EQ(warnings([](Config& c) { c.actor_rollout_ref.rollout.do_sample = false; }).size(), 1u);
   EXPECT_EQ(warnings([](Config& c) { c.actor_rollout_ref.rollout.n = 1; }).size(), 1u);
   EXPECT_EQ(warnings([](Config& c) { c.data.train_batch_size = 300; }).size(), 1u);
+  EXPECT_EQ(warnings([](Config& c) { c.trainer.communication.critic.mlp = "tree"; }).size(), 1u);
 }
 
 TEST(DerivedSizes, CountPromptsAndSamples) {

@@ -174,6 +174,7 @@ void try_pair(const ParameterList& list, const Numbering& numbers, const Layout&
     memory.to = [&, rank](size_t p) { return reinterpret_cast<std::byte*>(after[rank][p].data()); };
     results[rank] = reshard(group, plan, memory);
     EXPECT_EQ(group.traffic().bytes_received, results[rank].bytes_received);
+    EXPECT_LE(group.traffic().calls, static_cast<int64_t>(plan.ends.size()));
   });
   for (const ReshardResult& result : results) {
     moved += result.bytes_received;
@@ -214,6 +215,27 @@ TEST(Reshard, EveryPairOverEightRanksMovesTheLeast) {
 TEST(Reshard, UnevenTensorParallelism) {
   try_pairs(placements(tiny(false)), {Layout{.tp = 3}, Layout{.dp_shard = 3}, Layout{.pp = 3}},
             {Layout{.tp = 3}, Layout{.dp_shard = 3}, Layout{.dp_replicate = 3}});
+}
+
+TEST(Reshard, IsOneExchangeABlock) {
+  const ParameterList list = placements(small(false));
+  const ReshardPlan plan = plan_reshard(list, {.tp = 4}, {.dp_replicate = 4});
+  EXPECT_EQ(plan.ends.size(), static_cast<size_t>(list.num_blocks) + 2);  // and what comes before and after them
+  run_ranks(4, [&](Communicator& group) {
+    std::vector<std::vector<float>> old_parts, whole;
+    for (size_t p = 0; p < list.parameters.size(); ++p) {
+      old_parts.emplace_back(static_cast<size_t>(held_elements(list, p, plan.from, group.rank())));
+      whole.emplace_back(static_cast<size_t>(held_elements(list, p, plan.to, group.rank())));
+    }
+    ReshardMemory memory;
+    memory.from = [&](size_t p) { return reinterpret_cast<std::byte*>(old_parts[p].data()); };
+    memory.to = [&](size_t p) { return reinterpret_cast<std::byte*>(whole[p].data()); };
+    std::vector<size_t> finished;
+    memory.finished = [&](size_t p) { finished.push_back(p); };
+    reshard(group, plan, memory);
+    EXPECT_EQ(group.traffic().calls, list.num_blocks + 2);
+    EXPECT_EQ(finished.size(), list.parameters.size());
+  });
 }
 
 // Where training shards nest in generation shards the moved bytes are HybridFlow's formula.

@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
 #include "parallel/communicator_local.h"
 #include "train/head.h"
@@ -150,6 +153,97 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Fsdp,
                            std::string name = layout_name(std::get<1>(info.param));
                            return (std::get<0>(info.param) ? "qwen3_" : "llama_") + name;
                          });
+
+class FsdpRoutes : public testing::TestWithParam<std::tuple<Route, Layout>> {};
+
+// Two nodes of two ranks: every route, asked for as a whole or beside others, trains to the same bits.
+TEST_P(FsdpRoutes, TrainAsOneRankInTheirPlaceBitForBit) {
+  const auto [route, layout] = GetParam();
+  const ModelConfig config = random_model(true);
+  Decoder alone = random_decoder(config);
+  Optimizer alone_optimizer(alone.weights(), optimizer_options());
+  OneRankInTheirPlace reference(alone, alone_optimizer, layout.world());
+  reference.update(random_samples(config, 0));
+
+  const std::optional<Route> mlp = route == Route::kTree ? Route::kRing : Route::kTree;
+  for (const ComponentRoutes& asked : {ComponentRoutes{route, route, route}, ComponentRoutes{route, mlp, std::nullopt}})
+    run_ranks(layout.world(), [&](Communicator& world) {
+      omp_set_num_threads(1);
+      Decoder decoder = random_decoder(config);
+      FullyShardedModel sharded(decoder, world, layout,
+                                {.model = "actor", .network = {even_topology(4, 2), {}}, .asked = asked});
+      Optimizer optimizer(sharded.shards(), optimizer_options());
+      sharded.enter_training();
+      Trainer(decoder, optimizer, trainer_options(), {.sharded = &sharded}).update(random_samples(config, 0));
+      sharded.enter_rollout();
+      EXPECT_TRUE(same_bits(decoder.weights(), alone.weights())) << world.rank();
+      EXPECT_NE(sharded.route_table().find(name_of(route)), std::string::npos) << sharded.route_table();
+      EXPECT_LE(sharded.route_traffic().largest_message, 8'000'000);
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Routes, FsdpRoutes,
+                         testing::Combine(testing::ValuesIn(kRoutes),
+                                          testing::Values(Layout{.dp_shard = 4},
+                                                          Layout{.dp_replicate = 2, .dp_shard = 2})),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) + "_" +
+                                  layout_name(std::get<1>(info.param));
+                         });
+
+// Links between nodes on which each exchange takes a while, as long as `slow` is set.
+class SlowCommunicator : public Communicator {
+ public:
+  SlowCommunicator(std::unique_ptr<Communicator> inner, const std::atomic<bool>& slow)
+      : Communicator(inner->rank(), inner->size()), inner_(std::move(inner)), slow_(slow) {}
+  std::unique_ptr<Communicator> split(std::span<const int> ranks) override {
+    return std::make_unique<SlowCommunicator>(inner_->split(ranks), slow_);
+  }
+
+ protected:
+  void transfer(std::string_view operation, std::span<const SendPart> sends,
+                std::span<const ReceivePart> receives) override {
+    if (slow_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    inner_->exchange(operation, sends, receives);
+  }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+  const std::atomic<bool>& slow_;
+};
+
+// A critic's gradients take the tree while traffic between nodes fills its steps, and go back when it has become
+// little.
+TEST(FsdpSwitch, FollowsTheMeasuredShareOfSteps) {
+  ModelConfig config = random_model(false);
+  config.value_head = true;
+  std::atomic<bool> slow = true;
+  testing::internal::CaptureStderr();
+  run_ranks(2, [&](Communicator& plain) {
+    SlowCommunicator world(plain.duplicate(), slow);
+    Decoder decoder = random_decoder(config);
+    FullyShardedModel critic(decoder, world, {.dp_shard = 2},
+                             {.model = "critic",
+                              .network = {even_topology(2, 1), {}},
+                              .asked = {},
+                              .gradient_switch = SwitchOptions{.share = 0.4, .back = 0.3, .steps = 3}});
+    critic.enter_training();
+    const auto step = [&](int compute_ms) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(compute_ms));
+      barrier(plain, "start together");
+      critic.idle_micro_batch();
+      critic.step_done();
+      return critic.gradients_take_tree();
+    };
+    EXPECT_TRUE(step(0));  // nothing but exchanges
+    EXPECT_TRUE(step(0));
+    slow = false;
+    for (const bool tree : {true, true, false}) EXPECT_EQ(step(150), tree);
+  });
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("gradients take the chunked tree"), std::string::npos) << log;
+  EXPECT_NE(log.find("own routes again"), std::string::npos) << log;
+}
 
 // Every rank keeps its part only: the parts of all make up the model, and the pieces of a part are whole norm blocks.
 TEST(FsdpParts, AreDisjointAndComplete) {
