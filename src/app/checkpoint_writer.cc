@@ -1,5 +1,6 @@
 #include "app/checkpoint_writer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -29,14 +30,15 @@ class BusiestSecond {
   }
 
  private:
-  static constexpr size_t kLooks = 20;  // a second
+  static constexpr auto kPause = 50ms;
+  static constexpr size_t kLooks = 1000ms / kPause;  // in a second
 
   uint64_t watch(const WritePace& pace) {
     std::deque<uint64_t> counts{pace.bytes()};
     uint64_t most = 0;
     std::unique_lock lock(mutex_);
     for (bool last = false; !last;) {
-      last = changed_.wait_for(lock, 1000ms / kLooks, [this] { return over_; });
+      last = changed_.wait_for(lock, kPause, [this] { return over_; });
       counts.push_back(pace.bytes());
       if (counts.size() > kLooks + 1) counts.pop_front();
       most = std::max(most, counts.back() - counts.front());

@@ -40,6 +40,7 @@ EngineOptions small_options(const fs::path& model) {
   o.kv_cache_bytes = 8 << 20;
   o.sampling.max_tokens = 8;
   o.sampling.seed = 5;
+  o.validation_sampling = o.sampling;
   o.num_samples = 2;
   o.trainer.mini_batch_samples = 8;
   o.optimizer.lr = 1e-3;
