@@ -95,6 +95,11 @@ void Attempt::start_ranks() {
   ranks_.emplace(rank_plan(context_.config), context_.words, context_.runtime);
   team_ = ranks_->team(optimizer_steps(context_));
   actor_.worker(0).join_team(team_);
+  const Engine::Loading& loading = actor_.worker(0).loading();
+  if (loading.all_bytes == 0) return;
+  const double gigabytes = static_cast<double>(loading.all_bytes) / 1e9;
+  log_info(fmt::format("{:.2f} GB of weights read in {:.2f} s ({:.2f} GB/s), each rank its part", gigabytes,
+                       loading.seconds, gigabytes / loading.seconds));
 }
 
 void Attempt::abandon() {

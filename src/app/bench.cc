@@ -5,6 +5,7 @@
 
 #include "app/bench_engine.h"
 #include "app/bench_kernels.h"
+#include "app/bench_load.h"
 #include "app/bench_ranks.h"
 #include "app/bench_reshard.h"
 #include "app/command.h"
@@ -64,6 +65,7 @@ int run_on_ranks(const BenchArguments& a) {
 int run(BenchArguments a) {
   if (a.what == "reshard" && a.device == "cpu") return bench_reshard(a.model, a.ranks == 0 ? 8 : a.ranks);
   a.ranks = std::max(1, a.ranks);
+  if (a.what == "load") return bench_load(a.model, a.ranks, static_cast<int>(a.repeats));
   if (a.weak) a.prompts *= a.ranks, a.weak = false;
   const int64_t cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   set_num_threads(a.ranks == 1 ? a.threads : std::max<int64_t>(1, (a.threads > 0 ? a.threads : cores) / a.ranks));
@@ -84,8 +86,8 @@ void add_bench(CLI::App& app, Action& action) {
   auto a = std::make_shared<BenchArguments>();
   command->add_option("what", a->what)
       ->required()
-      ->check(CLI::IsMember(
-          {"rollout", "train", "step", "kernels", "compare", "reshard", "ranks", "dead-rank", "hanging-rank"}));
+      ->check(CLI::IsMember({"rollout", "train", "step", "save", "load", "kernels", "compare", "reshard", "ranks",
+                             "dead-rank", "hanging-rank"}));
   command->add_option("model", a->model, "a folder with a config.json")->required();
   command->add_option("--device", a->device, "cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))

@@ -177,9 +177,29 @@ class Bench {
                  "\n",
                  generate + update, generate, update, tokens, to_rollout * 1e3, from_rollout * 1e3);
       std::fflush(stdout);
+      best_step_ = std::min(best_step_, generate + update);
       if (i > 0) rollouts.push_back(generate), updates.push_back(update);  // the first one warms up
     }
     if (!rollouts.empty()) summarise(rollouts, updates);
+  }
+
+  // What a copy of the state takes of a step where copies are made as often as by default; files are written beside.
+  void save() {
+    step();
+    constexpr double kEvery = 100;  // trainer.checkpoint.memory_freq; saves to disk by default fall on the same steps
+    ModelStateCopy copy;
+    const double first = seconds_of([&] { engine_->copy_state(copy); });
+    std::vector<double> times;
+    for (int64_t i = 0; i < std::max<int64_t>(3, arguments_.repeats); ++i)
+      times.push_back(seconds_of([&] { engine_->copy_state(copy); }));
+    std::ranges::sort(times);
+    const double seconds = times[times.size() / 2], restored = seconds_of([&] { engine_->restore(copy); });
+    const double gigabytes = static_cast<double>(engine_->state_bytes()) / 1e9;
+    fmt::print(R"({{"name": "save", "gigabytes": {:.3f}, "first_copy_seconds": {:.4f}, "copy_seconds": {:.4f}, )"
+               R"("gb_per_second": {:.2f}, "restore_seconds": {:.4f}, "step_seconds": {:.3f}, )"
+               R"("share_of_steps": {:.6f}}})"
+               "\n",
+               gigabytes, first, seconds, gigabytes / seconds, restored, best_step_, seconds / kEvery / best_step_);
   }
 
   // The device's log-probs and gradient of one mini-batch against the CPU's in fp32, from the same rounded weights.
@@ -341,6 +361,7 @@ class Bench {
   Clock::time_point last_pass_;
   double moments_gib_ = 0;  // held beside a micro-batch that does not use them
   double best_rollout_ = std::numeric_limits<double>::infinity(), best_training_ = best_rollout_;
+  double best_step_ = best_rollout_;
   std::shared_ptr<TrajectoryStore> store_;
   std::unique_ptr<Engine> engine_;
 };
@@ -349,6 +370,7 @@ void run_bench(Bench& bench, const BenchArguments& arguments) {
   if (arguments.what == "rollout") bench.rollout();
   if (arguments.what == "train") bench.train();
   if (arguments.what == "step") bench.step();
+  if (arguments.what == "save") bench.save();
   if (arguments.what == "compare") bench.compare();
   bench.memory();
   bench.roofline();

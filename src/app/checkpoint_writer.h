@@ -19,6 +19,7 @@ struct SaveReport {
   int64_t step = 0;
   std::filesystem::path folder;
   double seconds = 0, gigabytes = 0;  // of weights and moments
+  double peak_gigabytes = 0;          // in the second that took most
   std::string error;                  // empty: it is on disk
   std::string upload_error;           // empty: it is there too, or was not to be
 };
@@ -48,7 +49,10 @@ class CheckpointWriter {
   std::deque<SaveReport> ended_;
 };
 
-// timing_s/checkpoint_write, perf/checkpoint_gb, perf/checkpoint_gb_per_s.
+// Whether a copy of so many bytes leaves the machine enough free memory.
+bool fits_in_memory(uint64_t bytes);
+
+// timing_s/checkpoint_write, perf/checkpoint_gb, perf/checkpoint_gb_per_s and _peak_gb_per_s.
 Metrics metrics_of(const SaveReport& report);
 
 }  // namespace tandem

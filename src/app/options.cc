@@ -242,6 +242,7 @@ EngineOptions engine_options(const Config& config, const SpecialIds& special, in
   options.kv_cache_bytes = rollout.kv_cache_memory_mb << 20;
   options.device = kernels::choose_device(config.trainer.device);
   options.state_parts = num_ranks(config) > 1 ? run_layout(config).dp_shard : 0;
+  options.read_on_joining = num_ranks(config) > 1 && options.device.is_cpu();
   options.gpu_memory_utilization = rollout.gpu_memory_utilization;
   options.frozen_parameters = frozen_parameters(config, options.model_path);
   options.trained_beside = critic_parameters(config);

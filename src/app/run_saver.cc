@@ -12,7 +12,6 @@
 namespace tandem {
 namespace {
 
-constexpr double kMemoryShare = 0.5;   // most of the free memory that a copy may take
 constexpr int64_t kLongestRetry = 64;  // steps
 
 bool every(int64_t period, int64_t step) { return period > 0 && step % period == 0; }
@@ -45,16 +44,14 @@ bool RunSaver::disk_is_due(int64_t step) const {
 }
 
 bool RunSaver::has_room() {
-  const double needed = static_cast<double>(run_state_bytes(*roles_)) / (1 << 30);
-  const double available = host_memory().available_gb;
-  if (available <= 0 || needed <= kMemoryShare * available) return true;
+  if (fits_in_memory(run_state_bytes(*roles_))) return true;
   if (memory_) return false;  // the place of the copy before will do
   has_memory_ = false;
   log_warn(
       fmt::format("a copy of the state takes {:.1f} GB and {:.1f} are free: none is kept in memory, and each "
                   "save makes its step wait; trainer.checkpoint.memory_freq=0 and "
                   "trainer.checkpoint.async_save=false say so without this warning",
-                  needed, available));
+                  static_cast<double>(run_state_bytes(*roles_)) / (1 << 30), host_memory().available_gb));
   return false;
 }
 

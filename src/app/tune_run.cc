@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "app/interrupt.h"
 #include "app/options.h"
@@ -91,7 +92,9 @@ TuneRun::TuneRun(TuningConfig config, TuningTask task)
       order_(describe_order(config_, train_)),
       tuner_(make_tuner(task, options_of(config_, train_, validation_, total_steps_), progress_, watched_)),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
-                   static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))) {
+                   static_cast<int>(config_.trainer.max_ckpt_to_keep.value_or(0))),
+      copies_(config_.checkpoint.async_save),
+      writer_(checkpoints_, config_.checkpoint.max_write_mb_per_s * 1e6) {
   const DecoderWeights& weights = tuner_->decoder().weights();
   if (has_adapters(weights)) log_info(describe_adapters(weights));
 }
@@ -129,12 +132,19 @@ TuneSummary TuneRun::run() {
 void TuneRun::steps() {
   progress_.step(step_, total_steps_, "");
   while (step_ < total_steps_ && !interrupted()) one_step();
+  writer_.wait();
+  take_reports();
   if (interrupted() && step_ > saved_step_) save([] {});  // it came after the last save
+  writer_.wait();
+  take_reports();
+  if (!save_error_.empty())
+    throw IoError("the last checkpoint could not be saved: " + save_error_ +
+                  "; make room or choose another trainer.default_local_dir, and start the same command again");
 }
 
 bool TuneRun::due(int64_t every) const { return step_ == total_steps_ || (every > 0 && step_ % every == 0); }
 
-// A checkpoint is published after its step is in the log: see TrainRun::finish_step.
+// A checkpoint is published after its step is in the log: see RunSaver::after_step.
 void TuneRun::one_step() {
   timer_.reset();
   watched_.begin_step(step_ + 1, timer_);
@@ -158,6 +168,8 @@ void TuneRun::one_step() {
     summary_.validation = tuner_->evaluate(validation_->all());
     metrics.merge(*summary_.validation);
   }
+  take_reports();
+  metrics.merge(std::exchange(save_metrics_, {}));
   const auto log = [&] {
     timer_.report(metrics);
     tracker_->log(step_, metrics);
@@ -178,25 +190,47 @@ void TuneRun::one_step() {
   watched_.end_step(timer_);
 }
 
-// A full disk ends the run only where nothing would be left of it.
-void TuneRun::save(const std::function<void()>& before_publishing) {
-  bool reached = false;
-  try {
-    const Checkpoint saved = checkpoints_.save(step_, [&](const fs::path& folder) {
-      tuner_->save(folder);
+// The step waits for a copy in memory only, where there is room for one.
+void TuneRun::save(const std::function<void()>& log) {
+  writer_.wait();
+  take_reports();
+  if (copies_ && !fits_in_memory(state_copy_bytes(tuner_->decoder()))) {
+    copies_ = false;
+    log_warn("there is no room for a copy of the state: each save makes its step wait (checkpoint.async_save=false)");
+  }
+  if (copies_) {
+    tuner_->copy_state(copy_);
+    log();
+    writer_.start(step_, [this](const fs::path& folder, WritePace* pace) {
+      tuner_->save_copy(folder, copy_, pace);
       write_file_atomic(data_state_path(folder), order_);
-      reached = true;
-      before_publishing();
     });
-    saved_step_ = step_;
-    summary_.last_checkpoint = saved.folder;
-  } catch (const IoError& error) {
-    if (step_ == total_steps_ || interrupted()) throw;
-    log_warn(
-        fmt::format("THE CHECKPOINT OF STEP {} WAS NOT SAVED: {}. Training goes on; the checkpoint before is "
-                    "untouched",
-                    step_, error.what()));
-    if (!reached) before_publishing();
+    return;
+  }
+  bool logged = false;
+  writer_.start(step_, [&](const fs::path& folder, WritePace*) {
+    tuner_->save(folder);
+    write_file_atomic(data_state_path(folder), order_);
+    logged = true;
+    log();
+  });
+  writer_.wait();
+  if (!logged) log();
+}
+
+void TuneRun::take_reports() {
+  while (const auto report = writer_.take_report()) {
+    save_error_ = report->error;
+    if (!report->error.empty()) {
+      log_warn(
+          fmt::format("THE CHECKPOINT OF STEP {} WAS NOT SAVED: {}. Training goes on; the checkpoint before is "
+                      "untouched",
+                      report->step, report->error));
+      continue;
+    }
+    saved_step_ = report->step;
+    summary_.last_checkpoint = report->folder;
+    save_metrics_.merge(metrics_of(*report));
   }
 }
 

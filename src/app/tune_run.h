@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "app/chat.h"
+#include "app/checkpoint_writer.h"
 #include "app/watch_run.h"
 #include "checkpoint/manager.h"
 #include "config/tuning_config.h"
@@ -39,7 +40,9 @@ class TuneRun {
   void steps();
   void one_step();
   TuningBatch batch_of(int64_t step) const;
-  void save(const std::function<void()>& before_publishing);
+  // `log` writes the step's metrics, before a checkpoint of the step can stand.
+  void save(const std::function<void()>& log);
+  void take_reports();
   bool due(int64_t every) const;
 
   TuningConfig config_;
@@ -55,6 +58,11 @@ class TuneRun {
   std::unique_ptr<Tuner> tuner_;
   CheckpointManager checkpoints_;
   std::optional<Tracker> tracker_;
+  ModelStateCopy copy_;      // what is being written
+  bool copies_ = true;       // false: the step waits for the disk
+  CheckpointWriter writer_;  // its thread uses the members above
+  Metrics save_metrics_;     // of saves that ended, not yet logged
+  std::string save_error_;   // of the last save; empty: it went well
   TuneSummary summary_;
 };
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/checksum.h"
+#include "checkpoint/shard_writes.h"
 #include "checkpoint/sharded_io.h"
 #include "checkpoint/strict_json.h"
 
@@ -99,12 +100,19 @@ void seal_folder(const fs::path& folder, int64_t step, int64_t sequence) {
     (entry.is_directory() ? folders : paths).push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());
-  for (const auto& path : paths) {
-    sync_path(path);
-    files.push_back({{"path", path.lexically_relative(folder).generic_string()},
-                     {"size", static_cast<uint64_t>(fs::file_size(path))},
-                     {"xxh64", hex(xxh64_file(path))}});
-    if (path.extension() == ".safetensors") files.back()["tensors"] = tensors_of(path);
+  std::vector<uint64_t> checksums(paths.size());
+  std::vector<std::function<void()>> reads;  // the ranks' files side by side
+  for (size_t i = 0; i < paths.size(); ++i)
+    reads.emplace_back([&, i] {
+      sync_path(paths[i]);
+      checksums[i] = xxh64_file(paths[i]);
+    });
+  run_side_by_side(reads);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    files.push_back({{"path", paths[i].lexically_relative(folder).generic_string()},
+                     {"size", static_cast<uint64_t>(fs::file_size(paths[i]))},
+                     {"xxh64", hex(checksums[i])}});
+    if (paths[i].extension() == ".safetensors") files.back()["tensors"] = tensors_of(paths[i]);
   }
   const json root{{"format", kFormat}, {"step", step}, {"sequence", sequence}, {"files", std::move(files)}};
   write_file_atomic(folder / kManifestName, root.dump(1) + "\n");
@@ -117,7 +125,12 @@ Manifest verify_folder(const fs::path& folder, std::optional<int64_t> step, Veri
     throw IoError("checkpoint " + folder.string() + " was saved as step " + std::to_string(manifest.step) +
                   "; it was renamed or copied over" + std::string(kAdvice));
   }
-  for (const auto& file : manifest.files) verify_file(folder, file, verify);
+  std::vector<std::function<void()>> reads;
+  for (const auto& file : manifest.files) {
+    verify_file(folder, file, Verify::kSizes);
+    if (verify == Verify::kContent) reads.emplace_back([&] { verify_file(folder, file, verify); });
+  }
+  run_side_by_side(reads);
   return manifest;
 }
 

@@ -2,13 +2,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/shard_writes.h"
 
 namespace tandem {
 namespace {
@@ -31,8 +35,9 @@ class TemporaryFile {
   }
 
   void append(std::span<const std::byte> bytes) {
+    const size_t most = pace_ != nullptr && pace_->bounded() ? kPacedBytes : kPieceBytes;
     while (!bytes.empty()) {
-      const size_t piece = std::min(bytes.size(), kPieceBytes);
+      const size_t piece = std::min(bytes.size(), most);
       if (pace_ != nullptr) pace_->before_writing(piece);
       const ssize_t n = ::write(fd_, bytes.data(), piece);
       if (n < 0 && errno == EINTR) continue;
@@ -56,6 +61,7 @@ class TemporaryFile {
   }
 
   static constexpr size_t kPieceBytes = 4 << 20;
+  static constexpr size_t kPacedBytes = 256 << 10;  // by which a second may go beyond the bound
 
   fs::path path_, temporary_;
   WritePace* pace_;
@@ -132,6 +138,19 @@ std::string shard_name(size_t index, size_t count) {
   return name;
 }
 
+// model.safetensors.index.json.
+std::string index_of(const std::vector<std::vector<TensorSpec>>& shards) {
+  nlohmann::json root;
+  size_t total = 0;
+  for (size_t i = 0; i < shards.size(); ++i)
+    for (const auto& tensor : shards[i]) {
+      root["weight_map"][tensor.name] = shard_name(i, shards.size());
+      total += tensor.num_bytes();
+    }
+  root["metadata"]["total_size"] = total;
+  return root.dump(2) + "\n";
+}
+
 }  // namespace
 
 void write_safetensors(const fs::path& path, std::vector<TensorSpec> tensors, const FetchBytes& fetch,
@@ -169,19 +188,46 @@ void write_weight_folder(const fs::path& folder, std::vector<TensorSpec> tensors
     fs::remove(index, failed);
     return;
   }
-  nlohmann::json root;
-  size_t total = 0;
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const auto name = shard_name(i, shards.size());
-    for (const auto& tensor : shards[i]) {
-      root["weight_map"][tensor.name] = name;
-      total += tensor.num_bytes();
-    }
-    write_safetensors(folder / name, std::move(shards[i]), fetch, {{"format", "pt"}}, pace);
-  }
-  root["metadata"]["total_size"] = total;
-  write_file_atomic(index, root.dump(2) + "\n");
+  const std::string content = index_of(shards);
+  for (size_t i = 0; i < shards.size(); ++i)
+    write_safetensors(folder / shard_name(i, shards.size()), std::move(shards[i]), fetch, {{"format", "pt"}}, pace);
+  write_file_atomic(index, content);
   fs::remove(single, failed);
+}
+
+std::vector<std::function<void()>> weight_shard_writes(const fs::path& folder, std::vector<TensorSpec> tensors,
+                                                       const FetchBytes& fetch, size_t files, WritePace* pace) {
+  check_names(tensors);
+  size_t total = 0;
+  for (const TensorSpec& tensor : tensors) total += tensor.num_bytes();
+  auto shards = split_into_shards(std::move(tensors), (total + files - 1) / files);
+  if (shards.size() > 1) write_file_atomic(folder / "model.safetensors.index.json", index_of(shards));
+  std::vector<std::function<void()>> writes;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const fs::path path = folder / (shards.size() == 1 ? "model.safetensors" : shard_name(i, shards.size()));
+    writes.emplace_back([path, shard = std::move(shards[i]), fetch, pace] {
+      write_safetensors(path, shard, fetch, {{"format", "pt"}}, pace);
+    });
+  }
+  return writes;
+}
+
+void run_side_by_side(const std::vector<std::function<void()>>& writes) {
+  constexpr size_t kMost = 8;
+  std::atomic<size_t> next = 0;
+  std::vector<std::future<void>> lanes;
+  std::vector<std::exception_ptr> failures(writes.size());
+  for (size_t lane = 0; lane < std::min(kMost, writes.size()); ++lane)
+    lanes.push_back(std::async(std::launch::async, [&] {
+      for (size_t i = next++; i < writes.size(); i = next++) try {
+          writes[i]();
+        } catch (...) {
+          failures[i] = std::current_exception();
+        }
+    }));
+  for (std::future<void>& lane : lanes) lane.get();
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
 }
 
 void write_weight_folder(const fs::path& folder, std::span<const TensorView> tensors, size_t max_shard_bytes) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/prefetch.h"
 
 namespace tandem {
 namespace {
@@ -109,12 +110,31 @@ std::vector<TensorSlice> slices_of(const SafetensorsFile& file) {
   return slices;
 }
 
-ShardedFolder::ShardedFolder(const fs::path& folder) : folder_(folder) {
+std::vector<fs::path> weight_files(const fs::path& folder) {
+  const WeightFolder weights(folder);
+  std::vector<fs::path> files;
+  for (const std::string& name : weights.names()) files.push_back(weights.file_of(name));
+  std::sort(files.begin(), files.end());
+  files.erase(std::unique(files.begin(), files.end()), files.end());
+  return files;
+}
+
+namespace {
+
+std::vector<fs::path> tensor_files(const fs::path& folder) {
   if (!fs::is_directory(folder)) throw IoError(folder.string() + " is not a folder of tensors");
   std::vector<fs::path> paths;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace
+
+ShardedFolder::ShardedFolder(const fs::path& folder) : ShardedFolder(folder, tensor_files(folder)) {}
+
+ShardedFolder::ShardedFolder(const fs::path& folder, const std::vector<fs::path>& paths) : folder_(folder) {
   for (const fs::path& path : paths) {
     files_.emplace_back(path);
     const auto slices = slices_of(files_.back());
@@ -172,6 +192,21 @@ size_t ShardedFolder::read(const std::string& name, std::span<const int64_t> sta
   if (found < product(shape))
     throw IoError(folder_.string() + ": a part of tensor " + name + " is in none of its files; a rank's is missing");
   return static_cast<size_t>(found) * element;
+}
+
+void ShardedFolder::will_read(const std::string& name, std::span<const int64_t> start,
+                              std::span<const int64_t> shape) const {
+  for (const Part& part : parts(name)) {
+    const size_t element = dtype_size(part.slice.dtype);
+    int64_t first = -1, last = -1;
+    each_shared_run(part.slice.start, part.slice.shape, start, shape, [&](int64_t a, int64_t, int64_t n) {
+      if (first < 0) first = a;
+      last = a + n;
+    });
+    if (first < 0) continue;
+    will_need(files_[part.file].tensors()[part.tensor].bytes.subspan(static_cast<size_t>(first) * element,
+                                                                     static_cast<size_t>(last - first) * element));
+  }
 }
 
 }  // namespace tandem

@@ -33,11 +33,17 @@ void write_slices(const std::filesystem::path& path, const std::vector<TensorSli
 // Where each tensor of a file lies in its whole; tensors without a word are whole. IoError for a place that is outside.
 std::vector<TensorSlice> slices_of(const SafetensorsFile& file);
 
-// Every *.safetensors of a folder, mapped: only what is read is fetched from the disk. Safe to read from many threads.
+// The files that hold a model's weights, as WeightFolder finds them.
+std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder);
+
+// Files of one folder, mapped: only what is read is fetched from the disk. Safe to read from many threads.
 class ShardedFolder {
  public:
-  explicit ShardedFolder(const std::filesystem::path& folder);
+  explicit ShardedFolder(const std::filesystem::path& folder);  // every *.safetensors in it
+  ShardedFolder(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files);
 
+  const std::filesystem::path& path() const { return folder_; }
+  bool contains(const std::string& name) const { return tensors_.contains(name); }
   std::vector<std::string> names() const;                            // ascending
   const std::vector<int64_t>& shape(const std::string& name) const;  // of the whole; IoError when absent
   DType dtype(const std::string& name) const;
@@ -46,6 +52,8 @@ class ShardedFolder {
   // file has a part of it. Returns the bytes that were read.
   size_t read(const std::string& name, std::span<const int64_t> start, std::span<const int64_t> shape,
               std::span<std::byte> out) const;
+  // It will be read soon: the disk may begin. Returns at once.
+  void will_read(const std::string& name, std::span<const int64_t> start, std::span<const int64_t> shape) const;
 
  private:
   struct Part {

@@ -159,6 +159,7 @@ void validate(const TuningConfig& config, Purpose purpose) {
   check.between(trainer.total_epochs, 1, kMaxCount, "trainer.total_epochs");
   check.between(trainer.total_training_steps.value_or(1), 1, kMaxCount, "trainer.total_training_steps");
   check.between(trainer.max_ckpt_to_keep.value_or(1), 1, kMaxCount, "trainer.max_ckpt_to_keep");
+  check.at_least(config.checkpoint.max_write_mb_per_s, 0, "checkpoint.max_write_mb_per_s");
   check.limit_or_none(trainer.save_freq, "trainer.save_freq");
   check.limit_or_none(trainer.test_freq, "trainer.test_freq");
   check.require(trainer.resume_mode != "resume_path" || trainer.resume_from_path.value_or("") != "",

@@ -69,12 +69,25 @@ struct TuningTrainerConfig : RunConfig {
   }
 };
 
+struct TuningCheckpointConfig : CheckpointConfig {
+  bool async_save = true;
+  double max_write_mb_per_s = 0;
+
+  template <class V>
+  void fields(V&& v) {
+    CheckpointConfig::fields(v);
+    v("async_save", async_save,
+      "copy the state and go on; another thread writes the checkpoint. false, or too little memory: the step waits");
+    v("max_write_mb_per_s", max_write_mb_per_s, "most that writing checkpoints may take of the disk; 0: no bound");
+  }
+};
+
 struct TuningConfig {
   TuningDataConfig data;
   PolicyModelConfig model;
   OptimConfig optim = tuning_optim_defaults();
   TuningTrainerConfig trainer;
-  CheckpointConfig checkpoint;
+  TuningCheckpointConfig checkpoint;
 
   template <class V>
   void fields(V&& v) {
@@ -82,7 +95,7 @@ struct TuningConfig {
     v("model", model, "the model it starts from");
     v("optim", optim, "the optimizer (AdamW with float32 masters)");
     v("trainer", trainer, "the run");
-    v("checkpoint", checkpoint, "contents of checkpoints");
+    v("checkpoint", checkpoint, "contents and writing of checkpoints");
   }
 };
 

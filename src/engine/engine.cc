@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "engine/memory_plan.h"
+#include "engine/model_parts.h"
 #include "engine/team.h"
 #include "engine/wire.h"
 #include "model/flops.h"
@@ -120,9 +121,26 @@ std::unique_ptr<Decoder> load_decoder(const std::filesystem::path& folder, int64
   return std::make_unique<Decoder>(std::move(config), std::move(weights), max_model_len);
 }
 
+namespace {
+
+// Memory that nobody has written to takes none.
+std::unique_ptr<Decoder> unread_decoder(const EngineOptions& options) {
+  ModelConfig config = load_model_config(options.model_path);
+  check_model(config, options.model_path, options.max_model_len, options.device);
+  check_tensors(config, WeightFolder(options.model_path));
+  DecoderWeights weights = empty_weights(config);
+  return std::make_unique<Decoder>(std::move(config), std::move(weights), options.max_model_len);
+}
+
+std::unique_ptr<Decoder> first_decoder(const EngineOptions& options) {
+  if (options.read_on_joining) return unread_decoder(options);
+  return load_decoder(options.model_path, options.max_model_len, options.device, true, options.lora);
+}
+
+}  // namespace
+
 Engine::Engine(const EngineOptions& options, const Tokenizer* tokenizer, std::shared_ptr<TrajectoryStore> store)
-    : Engine(options, load_decoder(options.model_path, options.max_model_len, options.device, true, options.lora),
-             tokenizer, std::move(store)) {}
+    : Engine(options, first_decoder(options), tokenizer, std::move(store)) {}
 
 Engine::Engine(EngineOptions options, std::unique_ptr<Decoder> decoder, const Tokenizer* tokenizer,
                std::shared_ptr<TrajectoryStore> store)
@@ -300,34 +318,6 @@ Metrics Engine::update_policy(const RolloutBatch& batch) {
   if (stats.num_skipped_updates > 0)
     metrics.set("actor/skipped_updates", static_cast<double>(stats.num_skipped_updates));
   return metrics;
-}
-
-void Engine::save(const std::filesystem::path& folder) {
-  if (leads()) team_->tell(Order::kSave, {});
-  const WholeState whole = team_ ? gather_state() : WholeState{};
-  save_model_state(folder / "actor", options_.model_path, team_ ? *whole.decoder : *decoder_,
-                   team_ ? whole.optimizer.get() : optimizer_.get(), policy_version_, options_.save);
-}
-
-void Engine::copy_state(ModelStateCopy& into) {
-  if (leads()) team_->tell(Order::kSave, {});
-  const WholeState whole = team_ ? gather_state() : WholeState{};
-  copy_model_state(team_ ? *whole.decoder : *decoder_, team_ ? whole.optimizer.get() : optimizer_.get(),
-                   policy_version_, into);
-}
-
-void Engine::restore(const ModelStateCopy& copy) {
-  if (leads()) team_->tell(Order::kRestore, {});
-  restore_state(&copy);
-}
-
-void Engine::save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const {
-  save_model_copy(folder / "actor", options_.model_path, whole_config(), copy, options_.save, pace);
-}
-
-void Engine::load(const std::filesystem::path& folder) {
-  if (leads()) team_->tell(Order::kLoad, folder.string());
-  load_state(folder);
 }
 
 }  // namespace tandem

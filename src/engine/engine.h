@@ -23,6 +23,8 @@ namespace tandem {
 
 class FullyShardedModel;
 class Communicator;
+class ModelParts;
+class SharedMemory;
 class Team;
 enum class Order : uint8_t;
 struct DrawTask;
@@ -39,9 +41,11 @@ struct EngineOptions {
   std::filesystem::path model_path;
   LoraOptions lora;
   at::Device device = at::kCPU;
-  int64_t frozen_parameters = 0;      // of other models on the same GPU, which only compute
-  int64_t trained_beside = 0;         // parameters of those that train (a critic)
-  int state_parts = 0;                // among so many ranks the training state is spread; 0: one rank has all
+  int64_t frozen_parameters = 0;  // of other models on the same GPU, which only compute
+  int64_t trained_beside = 0;     // parameters of those that train (a critic)
+  int state_parts = 0;            // among so many ranks the training state is spread; 0: one rank has all
+  // On the CPU: the weights are read when the team is joined, by each rank the part that it trains.
+  bool read_on_joining = false;
   double gpu_memory_utilization = 0;  // share of a GPU that weights, cache and activations may take; 0: as given below
   int64_t max_model_len = 1024;       // prompt and response together
   SchedulerOptions scheduler;
@@ -109,9 +113,18 @@ class Engine {
   void load(const std::filesystem::path& folder);
 
   // The same in memory: a copy is taken between verbs, and any thread may write it to a folder while training goes on.
+  // Of several ranks each fills in its part, in memory that outlives them and is no layout's: any ranks restore it.
   void copy_state(ModelStateCopy& into);
+  uint64_t state_bytes() const;  // what a copy takes
   void restore(const ModelStateCopy& copy);
   void save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const;
+
+  // Of the weights that several ranks have last read from a folder, each its part.
+  struct Loading {
+    int64_t own_bytes = 0, all_bytes = 0;  // this rank's, all ranks'
+    double seconds = 0;                    // until the last had them
+  };
+  const Loading& loading() const { return loading_; }
 
   Decoder& decoder() { return *decoder_; }
   const Decoder& decoder() const { return *decoder_; }
@@ -138,19 +151,20 @@ class Engine {
   RolloutBatch store(const std::vector<PromptPtr>& prompts, std::vector<TrajectoryPtr> drawn, int64_t num_samples);
   SamplingParams greedy_sampling() const;
   UpdateStats train(const std::vector<TrainingSample>& samples);
-  std::unique_ptr<Optimizer> new_optimizer() const;
-  struct WholeState {  // as a checkpoint holds it
-    std::unique_ptr<Decoder> decoder;
-    std::unique_ptr<Optimizer> optimizer;  // null: nothing trained yet
-  };
-  WholeState gather_state();  // out of the ranks' parts, by all of them
-  void load_state(const std::filesystem::path& folder);
-  void take_whole(const Decoder* whole, Optimizer* optimizer);
-  void restore_state(const ModelStateCopy* copy);  // null on ranks that do not lead
   void follow_trace(const std::string& payload);
   void give_trace();
   void trace_kernels();
   void add_kernels(TraceRecorder& recorder);
+  std::unique_ptr<Optimizer> new_optimizer();
+  // Each rank's share of copying, restoring and loading; all ranks call them together.
+  void copy_part(const SharedMemory& memory);
+  void restore_part(const SharedMemory& memory, bool has_optimizer, int64_t optimizer_steps, uint64_t version);
+  void load_part(const std::filesystem::path& folder);
+  void follow_restore(const std::string& notice);
+  void read_own_weights(const std::filesystem::path& folder);
+  DecoderWeights& own_part();  // what this rank trains
+  void enter_training();
+  void begin_new_part(), own_part_changed();
   bool leads() const;
   const ModelConfig& whole_config() const;  // of the model, of which tensor parallelism leaves a rank a part
   void enter_rollout();
@@ -165,8 +179,10 @@ class Engine {
   std::unique_ptr<FullyShardedModel> sharded_;
   std::unique_ptr<TensorSplit> split_;
   std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<ModelParts> parts_;     // null: one rank
   std::unique_ptr<Optimizer> optimizer_;  // of this rank's part; made by the first update, or by load()
   uint64_t policy_version_ = 0;
+  Loading loading_;
   GeneratorStats generation_;
   SequenceWork drawn_work_;                // of generation_
   std::optional<GpuKernelTrace> kernels_;  // while a step is traced

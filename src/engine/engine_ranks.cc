@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/shared_memory.h"
 #include "engine/engine.h"
+#include "engine/model_parts.h"
 #include "engine/team.h"
 #include "engine/wire.h"
 #include "model/tensor_split.h"
@@ -158,11 +160,24 @@ void Engine::join_team(std::shared_ptr<Team> team) {
     sharded_ = std::make_unique<FullyShardedModel>(*decoder_, *data_ranks_, data, team_->routing_of(members));
     if (const std::string table = sharded_->route_table(); leads() && !table.empty()) log_info(table);
   }
+  check(!has_adapters(decoder_->weights()), "adapters are one rank's");
+  parts_ = std::make_unique<ModelParts>(whole_config(), layout);
+  if (options_.read_on_joining) read_own_weights(options_.model_path);
 }
 
 void Engine::enter_rollout() {
   if (sharded_) sharded_->enter_rollout();
   if (pipeline_) pipeline_->enter_rollout();
+}
+
+void Engine::enter_training() {
+  if (sharded_) sharded_->enter_training();
+  if (pipeline_) pipeline_->enter_training();
+}
+
+DecoderWeights& Engine::own_part() {
+  if (sharded_) return sharded_->shards();
+  return pipeline_ ? pipeline_->stage().weights() : decoder_->weights();
 }
 
 Engine::~Engine() {
@@ -196,13 +211,13 @@ void Engine::follow() {
         train(decode_samples(payload));
         break;
       case Order::kSave:
-        gather_state();
+        copy_part(SharedMemory::open(payload, state_bytes()));
         break;
       case Order::kLoad:
-        load_state(payload);
+        load_part(payload);
         break;
       case Order::kRestore:
-        restore_state(nullptr);
+        follow_restore(payload);
         break;
       case Order::kBeginTrace:
         follow_trace(payload);
@@ -242,8 +257,7 @@ std::vector<TrajectoryPtr> Engine::draw(const std::vector<DrawTask>& tasks, cons
 
 UpdateStats Engine::train(const std::vector<TrainingSample>& samples) {
   if (!optimizer_) optimizer_ = new_optimizer();
-  if (sharded_) sharded_->enter_training();
-  if (pipeline_) pipeline_->enter_training();
+  enter_training();
   TrainerOptions options = options_.trainer;
   if (options_.exact) options.weights_version = policy_version_;
   Trainer trainer(pipeline_ ? pipeline_->stage() : *decoder_, *optimizer_, options, {sharded_.get(), pipeline_.get()});
@@ -253,96 +267,8 @@ UpdateStats Engine::train(const std::vector<TrainingSample>& samples) {
   return stats;
 }
 
-std::unique_ptr<Optimizer> Engine::new_optimizer() const {
-  if (sharded_) return std::make_unique<Optimizer>(sharded_->shards(), options_.optimizer);
-  if (pipeline_) return std::make_unique<Optimizer>(pipeline_->stage().weights(), options_.optimizer);
-  return std::make_unique<Optimizer>(decoder_->weights(), options_.optimizer);
-}
-
-Engine::WholeState Engine::gather_state() {
-  const bool keep = !sharded_ || split_ || team_->leads();  // the others only give their parts
-  const auto whole = [&](DecoderWeights part) {
-    if (pipeline_) return pipeline_->gathered(part);
-    if (sharded_) part = sharded_->gathered(part, keep);
-    return split_ ? split_->gathered(part) : part;
-  };
-  enter_rollout();
-  const std::shared_ptr<DecoderWeights> masters = sharded_ ? sharded_->shards().masters : nullptr;
-  DecoderWeights weights = masters  ? whole(*masters)
-                           : split_ ? split_->gathered(decoder_->weights())
-                                    : decoder_->weights();
-  WholeState state;
-  if (keep) state.decoder = std::make_unique<Decoder>(whole_config(), std::move(weights), 1);
-  if (!optimizer_) return state;
-  DecoderWeights first = whole(optimizer_->first_moment()), second = whole(optimizer_->second_moment());
-  if (!keep) return state;
-  state.optimizer = std::make_unique<Optimizer>(std::move(first), std::move(second), options_.optimizer);
-  state.optimizer->set_num_steps(optimizer_->num_steps());
-  return state;
-}
-
-// Every rank reads the files itself.
-void Engine::load_state(const std::filesystem::path& folder) {
-  enter_rollout();
-  std::unique_ptr<Decoder> whole;  // what a tensor-parallel decoder is a part of
-  if (split_) whole = std::make_unique<Decoder>(whole_config(), empty_weights(whole_config()), 1);
-  Decoder& target = whole ? *whole : *decoder_;
-  std::unique_ptr<Optimizer> loaded;
-  const auto version =
-      load_model_state(folder / "actor", target, options_.optimizer, team_ ? loaded : optimizer_, options_.load);
-  policy_version_ = version.value_or(policy_version_);
-  if (team_) take_whole(options_.load.weights ? &target : nullptr, loaded.get());
-}
-
-// The leader's copy goes to all ranks, which then take their parts.
-void Engine::restore_state(const ModelStateCopy* copy) {
-  if (!team_) {
-    restore_model_state(*copy, *decoder_, options_.optimizer, optimizer_);
-    policy_version_ = copy->version;
-    return;
-  }
-  enter_rollout();
-  Communicator& world = team_->work();
-  Decoder whole(whole_config(), empty_weights(whole_config()), 1);
-  std::unique_ptr<Optimizer> state;
-  struct {
-    uint64_t version = 0;
-    int64_t optimizer_steps = 0;
-    bool has_optimizer = false;
-  } about;
-  if (copy != nullptr) {
-    restore_model_state(*copy, whole, options_.optimizer, state);
-    about = {copy->version, state ? state->num_steps() : 0, state != nullptr};
-  }
-  broadcast(world, "state to restore", bytes_of(&about, 1), 0);
-  if (about.has_optimizer && !state) state = std::make_unique<Optimizer>(whole.weights(), options_.optimizer);
-  std::vector<NamedTensor> all = parameters(whole.weights());
-  if (state)
-    for (const DecoderWeights* moments : {&state->first_moment(), &state->second_moment()})
-      for (NamedTensor& moment : parameters(*moments)) all.push_back(std::move(moment));
-  for (const NamedTensor& parameter : all)
-    broadcast(world, "state to restore", bytes_of(values(parameter.tensor).data(), values(parameter.tensor).size()), 0);
-  policy_version_ = about.version;
-  if (state) state->set_num_steps(about.optimizer_steps);
-  optimizer_.reset();
-  take_whole(&whole, state.get());
-}
-
-// This rank's parts of a whole state; null: not to be taken.
-void Engine::take_whole(const Decoder* whole, Optimizer* optimizer) {
-  if (whole != nullptr && whole != decoder_.get())
-    set_weights(*decoder_, split_ ? split_->part_of(whole->weights()) : whole->weights());
-  if (sharded_ && whole != nullptr) sharded_->take_weights_from_decoder();
-  if (optimizer == nullptr) return;
-  const auto part = [&](DecoderWeights all) {
-    if (pipeline_) return pipeline_->part_of(all);
-    if (split_) all = split_->part_of(all);
-    if (sharded_) all = sharded_->parts_of(all);
-    return converted(all, at::device(decoder_->device()).dtype(at::kFloat));
-  };
-  optimizer_ = std::make_unique<Optimizer>(part(optimizer->first_moment()), part(optimizer->second_moment()),
-                                           options_.optimizer);
-  optimizer_->set_num_steps(optimizer->num_steps());
+std::unique_ptr<Optimizer> Engine::new_optimizer() {
+  return std::make_unique<Optimizer>(own_part(), options_.optimizer);
 }
 
 }  // namespace tandem

@@ -9,6 +9,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/shared_memory.h"
+#include "checkpoint/shard_writes.h"
+#include "engine/model_parts.h"
 #include "model/lora.h"
 
 namespace tandem {
@@ -22,8 +25,8 @@ at::TensorOptions on_cpu() { return at::device(at::kCPU).dtype(at::kFloat); }
 std::map<std::string, at::Tensor> moments_by_name(const ModelConfig& config, const DecoderWeights& exp_avg,
                                                   const DecoderWeights& exp_avg_sq) {
   std::map<std::string, at::Tensor> all;
-  for (auto& [name, tensor] : hf_parameters(config, exp_avg)) all.emplace("exp_avg." + name, tensor);
-  for (auto& [name, tensor] : hf_parameters(config, exp_avg_sq)) all.emplace("exp_avg_sq." + name, tensor);
+  for (auto& [name, tensor] : hf_parameters(config, exp_avg)) all.emplace(kFirstMoment + name, tensor);
+  for (auto& [name, tensor] : hf_parameters(config, exp_avg_sq)) all.emplace(kSecondMoment + name, tensor);
   return all;
 }
 
@@ -37,6 +40,65 @@ void save_moments(const fs::path& path, const ModelConfig& config, const ModelSt
 }
 
 bool has_moments(const ModelStateCopy& copy) { return !copy.exp_avg.layers.empty(); }
+
+// Tokenizer, generation settings: what makes the folder a whole model for other programs.
+void copy_companions(const fs::path& from, const fs::path& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja",
+                           "special_tokens_map.json", "vocab.json", "merges.txt", "added_tokens.json"})
+    if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
+}
+
+// A rank's own of both moments.
+void write_moment_shard(const fs::path& folder, const ModelParts& parts, int rank, const ModelStateCopy& copy,
+                        WritePace* pace) {
+  std::vector<TensorSlice> slices;
+  std::vector<at::Tensor> boxes;
+  for (const auto& [prefix, moments] : {std::pair(kFirstMoment, &copy.exp_avg), std::pair(kSecondMoment, &copy.exp_avg_sq)}) {
+    const std::vector<NamedTensor> whole = parameters(*moments);
+    for (const Held& held : parts.owned_by(rank)) {
+      slices.push_back(parts.slice_of(held, prefix));
+      boxes.push_back(parts.box_of(whole[held.parameter].tensor, held));
+    }
+  }
+  const int world = parts.layout().world();
+  const fs::path path =
+      folder / ("optim_world_size_" + std::to_string(world) + "_rank_" + std::to_string(rank) + ".safetensors");
+  at::Tensor row_by_row;
+  write_slices(
+      path, slices,
+      [&](size_t i) {
+        row_by_row = boxes[i].contiguous();
+        return std::as_bytes(values(row_by_row));
+      },
+      pace);
+}
+
+void save_sharded(const fs::path& folder, const fs::path& source_model, const ModelConfig& config,
+                  const ModelStateCopy& copy, const CheckpointContents& contents, WritePace* pace,
+                  const ModelParts& parts) {
+  const int world = parts.layout().world();
+  const fs::path whole = folder / "huggingface";
+  std::vector<std::function<void()>> writes;
+  std::map<std::string, at::Tensor> weights;
+  if (contents.weights) {
+    std::vector<TensorSpec> specs;
+    for (auto& [name, tensor] : hf_parameters(config, copy.weights)) {
+      weights.emplace(name, tensor);
+      specs.push_back({name, DType::kF32, tensor.sizes().vec()});
+    }
+    fs::create_directories(whole);
+    writes = weight_shard_writes(
+        whole, std::move(specs), [&](const TensorSpec& spec) { return std::as_bytes(values(weights.at(spec.name))); },
+        static_cast<size_t>(world), pace);
+  }
+  if (contents.optimizer && has_moments(copy))
+    for (int rank = 0; rank < world; ++rank)
+      writes.emplace_back([&, rank] { write_moment_shard(folder, parts, rank, copy, pace); });
+  run_side_by_side(writes);
+  if (!contents.weights) return;
+  save_model_config(config, whole, DType::kF32);
+  copy_companions(source_model, whole);
+}
 
 // What is trained, in fp32.
 DecoderWeights exact_weights(const Decoder& decoder) {
@@ -53,25 +115,17 @@ void copy_weights(const DecoderWeights& from, DecoderWeights& to) {
   }
 }
 
-void load_moments(const fs::path& path, const ModelConfig& config, Optimizer& optimizer) {
-  const SafetensorsFile file(path);
+void load_moments(const fs::path& folder, const ModelConfig& config, Optimizer& optimizer) {
+  const ShardedFolder files = moment_files(folder);
   for (const auto& [name, tensor] : moments_by_name(config, optimizer.first_moment(), optimizer.second_moment())) {
-    const TensorView* view = file.find(name);
-    if (view == nullptr || view->dtype != DType::kF32 || view->shape != tensor.sizes().vec())
-      throw IoError(path.string() + ": tensor " + name +
-                    " is absent or of another shape; the checkpoint is of another model");
-    at::Tensor host = tensor.is_cpu() ? tensor : at::empty(tensor.sizes(), on_cpu());
-    std::memcpy(values(host).data(), view->bytes.data(), view->bytes.size());
+    const std::vector<int64_t> shape = tensor.sizes().vec(), start(shape.size(), 0);
+    if (!files.contains(name) || files.dtype(name) != DType::kF32 || files.shape(name) != shape)
+      throw IoError(folder.string() + ": tensor " + name +
+                    " is absent from its optimizer state or of another shape; the checkpoint is of another model");
+    const at::Tensor host = tensor.is_cpu() ? tensor : at::empty(tensor.sizes(), on_cpu());
+    files.read(name, start, shape, std::as_writable_bytes(values(host)));
     if (!tensor.is_cpu()) tensor.copy_(host);
-    file.release(*view);
   }
-}
-
-// Tokenizer, generation settings: what makes the folder a whole model for other programs.
-void copy_companions(const fs::path& from, const fs::path& to) {
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja",
-                           "special_tokens_map.json", "vocab.json", "merges.txt", "added_tokens.json"})
-    if (fs::exists(from / name)) fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing);
 }
 
 // The decoder's weights from a folder, in place, and the masters they are rounded from.
@@ -165,15 +219,19 @@ void restore_model_state(const ModelStateCopy& copy, Decoder& decoder, const Opt
 }
 
 void save_model_copy(const fs::path& folder, const fs::path& source_model, const ModelConfig& config,
-                     const ModelStateCopy& copy, const CheckpointContents& contents, WritePace* pace) {
+                     const ModelStateCopy& copy, const CheckpointContents& contents, WritePace* pace,
+                     const ModelParts* parts) {
   fs::create_directories(folder);
   const bool adapters = has_adapters(copy.weights);
+  if (parts != nullptr) save_sharded(folder, source_model, config, copy, contents, pace, *parts);
   if (contents.weights && adapters)
     save_adapters(folder / "lora_adapter", config, copy.weights, fs::absolute(source_model).string());
-  if (contents.weights && !adapters) save_whole(folder / "huggingface", source_model, config, copy.weights, pace);
+  if (contents.weights && !adapters && parts == nullptr)
+    save_whole(folder / "huggingface", source_model, config, copy.weights, pace);
   if (contents.merged && adapters)
     save_whole(folder / "huggingface", source_model, config, merged(config, copy.weights, source_model), pace);
-  if (contents.optimizer && has_moments(copy)) save_moments(folder / "optim.safetensors", config, copy, pace);
+  if (contents.optimizer && has_moments(copy) && parts == nullptr)
+    save_moments(folder / "optim.safetensors", config, copy, pace);
   if (!contents.extra && !contents.optimizer) return;  // the moments' step count is in there
   const nlohmann::json extra{{"optimizer_steps", copy.optimizer_steps}, {"policy_version", copy.version}};
   write_file_atomic(folder / "extra_state.json", extra.dump(2) + "\n");
@@ -199,24 +257,45 @@ std::optional<uint64_t> load_model_state(const fs::path& folder, Decoder& decode
   if (contents.weights && has_adapters(decoder.weights())) {
     restore_adapters(folder / "lora_adapter", decoder);
   } else if (contents.weights) {
-    if (fs::exists(folder / "lora_adapter"))
-      throw IoError(folder.string() +
-                    " holds adapters (lora_adapter), but this run trains all weights; set lora_rank, "
-                    "lora_alpha and target_modules as they were");
+    refuse_adapters(folder);
     restore_weights(folder / "huggingface", decoder);
   }
   if (!contents.extra && !contents.optimizer) return std::nullopt;
-  const fs::path extra_path = folder / "extra_state.json";
-  const auto extra = nlohmann::json::parse(read_file(extra_path), nullptr, false);
-  if (!extra.is_object() || !extra.contains("optimizer_steps") || !extra.contains("policy_version"))
-    throw IoError(extra_path.string() + " is not an engine's state; resume from another checkpoint");
-  const int64_t steps = extra["optimizer_steps"].get<int64_t>();
-  if (steps > 0 && contents.optimizer) {
+  const SavedProgress progress = read_progress(folder);
+  if (progress.optimizer_steps > 0 && contents.optimizer) {
     optimizer = std::make_unique<Optimizer>(decoder.weights(), options);
-    load_moments(folder / "optim.safetensors", decoder.config(), *optimizer);
-    optimizer->set_num_steps(steps);
+    load_moments(folder, decoder.config(), *optimizer);
+    optimizer->set_num_steps(progress.optimizer_steps);
   }
-  return contents.extra ? std::optional(extra["policy_version"].get<uint64_t>()) : std::nullopt;
+  return contents.extra ? std::optional(progress.version) : std::nullopt;
+}
+
+void refuse_adapters(const fs::path& folder) {
+  if (fs::exists(folder / "lora_adapter"))
+    throw IoError(folder.string() +
+                  " holds adapters (lora_adapter), but this run trains all weights; set lora_rank, "
+                  "lora_alpha and target_modules as they were");
+}
+
+SavedProgress read_progress(const fs::path& folder) {
+  const fs::path path = folder / "extra_state.json";
+  const auto extra = nlohmann::json::parse(read_file(path), nullptr, false);
+  if (!extra.is_object() || !extra.contains("optimizer_steps") || !extra.contains("policy_version"))
+    throw IoError(path.string() + " is not an engine's state; resume from another checkpoint");
+  return {extra["optimizer_steps"].get<int64_t>(), extra["policy_version"].get<uint64_t>()};
+}
+
+ShardedFolder moment_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("optim") && name.ends_with(".safetensors")) files.push_back(entry.path());
+  }
+  if (files.empty())
+    throw IoError(folder.string() +
+                  " holds no optim.safetensors, nor those of its ranks; resume from another checkpoint");
+  std::sort(files.begin(), files.end());
+  return {folder, files};
 }
 
 }  // namespace tandem

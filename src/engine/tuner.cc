@@ -124,6 +124,14 @@ void Tuner::save(const std::filesystem::path& folder) const {
   save_model_state(folder, options_.model_path, *decoder_, optimizer_.get(), updates, options_.save);
 }
 
+void Tuner::copy_state(ModelStateCopy& into) const {
+  copy_model_state(*decoder_, optimizer_.get(), static_cast<uint64_t>(optimizer_ ? optimizer_->num_steps() : 0), into);
+}
+
+void Tuner::save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const {
+  save_model_copy(folder, options_.model_path, decoder_->config(), copy, options_.save, pace);
+}
+
 void Tuner::load(const std::filesystem::path& folder) {
   load_model_state(folder, *decoder_, options_.optimizer, optimizer_, options_.load);
 }

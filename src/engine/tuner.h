@@ -42,6 +42,10 @@ class Tuner {
   void save(const std::filesystem::path& folder) const;
   void load(const std::filesystem::path& folder);
 
+  // The same in memory; any thread may write the copy to a folder while training goes on.
+  void copy_state(ModelStateCopy& into) const;
+  void save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const;
+
   const Decoder& decoder() const { return *decoder_; }
 
  protected:

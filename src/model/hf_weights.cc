@@ -1,12 +1,14 @@
 // Between Hugging Face folders and DecoderWeights.
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
 
 #include "base/error.h"
+#include "base/prefetch.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel_for.h"
 #include "kernels/tensor_view.h"
@@ -105,9 +107,13 @@ void load_on_device(const WeightFolder& folder, const std::vector<NamedTensor>& 
 void load_weights(const WeightFolder& folder, const ModelConfig& config, DecoderWeights& weights) {
   check_tensors(config, folder);
   if (!weights.embed_VE.is_cpu()) return load_on_device(folder, hf_parameters(config, weights));
-  for (auto& [name, tensor] : hf_parameters(config, weights)) {
-    read_values(folder.get(name), tensor);
-    folder.release(name);
+  const std::vector<NamedTensor> wanted = hf_parameters(config, weights);
+  constexpr size_t kAhead = 2;  // tensors that the disk fetches beside the conversion of another
+  for (size_t i = 0; i < std::min(kAhead, wanted.size()); ++i) will_need(folder.get(wanted[i].name).bytes);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (i + kAhead < wanted.size()) will_need(folder.get(wanted[i + kAhead].name).bytes);
+    read_values(folder.get(wanted[i].name), wanted[i].tensor);
+    folder.release(wanted[i].name);
   }
 }
 

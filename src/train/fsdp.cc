@@ -76,18 +76,21 @@ FullyShardedModel::FullyShardedModel(Decoder& decoder, Communicator& world, cons
   check(sizes_.size() == list.parameters.size(), "the architecture's list is not the decoder's");
 
   take_weights_from_decoder();
-  gradient_shards_ = mapped(shards_, zeros_fp32);
-  gradient_shard_list_ = tensors_of(gradient_shards_);
   for (Slot& slot : slots_) {
     slot.weights = new_layer(whole.layers[0], unset);
     slot.tensors = tensors_of(slot.weights);
   }
-  // Whole outside the blocks; the blocks share two buffers in turn, so that one can travel while the other fills.
-  const LayerWeights even = new_layer(whole.layers[0], zeros_fp32), odd = new_layer(whole.layers[0], zeros_fp32);
-  DecoderWeights outside = whole;
+}
+
+// Whole outside the blocks; the blocks share two buffers in turn, so that one can travel while the other fills.
+void FullyShardedModel::make_gradients() {
+  gradient_shards_ = mapped(shards_, zeros_fp32);
+  gradient_shard_list_ = tensors_of(gradient_shards_);
+  const LayerWeights even = new_layer(slots_[0].weights, zeros_fp32), odd = new_layer(slots_[0].weights, zeros_fp32);
+  DecoderWeights outside = decoder_.weights();
   outside.layers.clear();
   gradients_ = mapped(outside, zeros_fp32);
-  for (size_t i = 0; i < whole.layers.size(); ++i) gradients_.layers.push_back(i % 2 == 0 ? even : odd);
+  for (size_t i = 0; i + 1 < units_.size(); ++i) gradients_.layers.push_back(i % 2 == 0 ? even : odd);
   gradient_list_ = tensors_of(gradients_);
   choose_routes();
 }
@@ -151,10 +154,22 @@ std::future<void> FullyShardedModel::beside(std::function<void()> work) {
 }
 
 void FullyShardedModel::enter_training() {
+  leave_rollout();
+  if (gradient_list_.empty()) make_gradients();
+  if (outside_is_old_) weights_changed();
+}
+
+void FullyShardedModel::leave_rollout() {
   if (training_) return;
   training_ = true;
   for (LayerWeights& layer : decoder_.weights().layers) layer = {};
   decoder_.keep_blocks_in(this);
+}
+
+void FullyShardedModel::parts_changed() {
+  check(training_, "parts are set outside of rollout only");
+  forget_blocks();
+  outside_is_old_ = true;
 }
 
 void FullyShardedModel::enter_rollout() {
@@ -169,6 +184,7 @@ void FullyShardedModel::enter_rollout() {
   std::vector<size_t> all(whole.size());
   std::iota(all.begin(), all.end(), size_t{0});
   beside([&] { gather(all, shard_list_, whole); }).get();  // one exchange: nothing computes meanwhile
+  outside_is_old_ = false;
 }
 
 void FullyShardedModel::weights_changed() {
@@ -177,6 +193,7 @@ void FullyShardedModel::weights_changed() {
   outside.layers.clear();
   const size_t unit = units_.size() - 1;
   beside([&] { gather(units_[unit], of_unit(shard_list_, unit), tensors_of(outside)); }).get();
+  outside_is_old_ = false;
 }
 
 FullyShardedModel::Slot* FullyShardedModel::slot_of(size_t block) {

@@ -47,6 +47,10 @@ class FullyShardedModel : public BlockStore {
   void enter_rollout();
   // New weights for all ranks, whole in each one's decoder: in rollout only.
   void take_weights_from_decoder();
+  // New weights for all ranks, given in shards(): first leave_rollout(), then parts_changed(). Nothing whole is made
+  // before the next phase is entered.
+  void leave_rollout();
+  void parts_changed();
 
   // This rank's parts, flat, under the weights' names and in their places: what the optimizer works on.
   DecoderWeights& shards() { return shards_; }
@@ -113,6 +117,7 @@ class FullyShardedModel : public BlockStore {
   void fetch(size_t block);
   Slot* slot_of(size_t block);
   void forget_blocks();  // what was gathered is of older weights
+  void make_gradients();
 
   Decoder& decoder_;
   Communicator& world_;
@@ -130,7 +135,7 @@ class FullyShardedModel : public BlockStore {
   std::vector<std::vector<size_t>> units_;    // parameters by block; the last unit: those outside the blocks
   DecoderWeights shards_, gradient_shards_, gradients_;
   Tensors shard_list_, gradient_shard_list_, gradient_list_;
-  bool training_ = false;
+  bool training_ = false, outside_is_old_ = false;
   Slot slots_[2];
   std::optional<size_t> last_block_;
   std::vector<std::future<void>> reducing_;

@@ -119,6 +119,18 @@ def lines(path):
         return [json.loads(line) for line in file if line.endswith("\n")]
 
 
+def tensor_files(folder):
+    """The bytes of every safetensors file below, by name: of a run of several ranks several."""
+    found = {}
+    for where, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".safetensors"):
+                with open(os.path.join(where, name), "rb") as file:
+                    found[os.path.relpath(os.path.join(where, name), folder)] = file.read()
+    expect(found, f"{folder} holds no tensors")
+    return found
+
+
 def write(path, text):
     with open(path, "w", encoding="utf-8") as out:
         out.write(text)

@@ -9,26 +9,23 @@ import struct
 import subprocess
 import time
 
-from driver import PROGRAM, REWARD, expect, in_temporary_folder, lines, run, settings, write
+from driver import PROGRAM, REWARD, expect, in_temporary_folder, lines, run, settings, tensor_files, write
 from tiny_model import write_model
 
 STEPS = 8
+RANKS = 1
 SHIM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "storage_faults.c")
 PAUSE = 0.003  # a reward's, so that kills meet sampling too
 
 
 def words(folder, **overrides):
-    return settings(folder, steps=STEPS, pause=PAUSE, trainer__max_actor_ckpt_to_keep=3, **overrides)
+    ranks = dict(trainer__n_gpus_per_node=RANKS, trainer__device="cpu") if RANKS > 1 else {}
+    return settings(folder, steps=STEPS, pause=PAUSE, trainer__max_actor_ckpt_to_keep=3, **ranks, **overrides)
 
 
-def weights(folder):
-    with open(f"{folder}/checkpoints/global_step_{STEPS}/actor/huggingface/model.safetensors", "rb") as file:
-        return file.read()
-
-
-def moments(folder):
-    with open(f"{folder}/checkpoints/global_step_{STEPS}/actor/optim.safetensors", "rb") as file:
-        return file.read()
+def state(folder):
+    """Weights and moments, by file."""
+    return tensor_files(f"{folder}/checkpoints/global_step_{STEPS}/actor")
 
 
 def steady(metrics):
@@ -37,8 +34,7 @@ def steady(metrics):
 
 
 def same_run(folder, what, output=""):
-    expect(weights(folder) == weights("whole"), f"{what}: other weights than the undisturbed run's", output)
-    expect(moments(folder) == moments("whole"), f"{what}: other optimizer state than the undisturbed run's", output)
+    expect(state(folder) == state("whole"), f"{what}: other weights or moments than the undisturbed run's", output)
     for name in ("metrics.jsonl", "samples.jsonl"):
         a, b = lines(f"{folder}/{name}"), lines(f"whole/{name}")
         expect(steady(a) == steady(b), f"{what}: {name} ({len(a)} lines) differs from the undisturbed run's", output)
@@ -129,7 +125,7 @@ DEATHS += [("fsync", "die", "checkpoints/", 30), ("rename", "die", "checkpoints/
 FAULTS = [("write", how, part, most) for how in ("ENOSPC", "EIO", "EDQUOT", "short") for part, most in
           (("checkpoints/", 40), ("journal/", 120))]
 FAULTS += [("open", "EROFS", "checkpoints/", 8), ("fsync", "EIO", "checkpoints/", 30), ("rename", "EIO", "checkpoints/", 20),
-           ("write", "lie", "optim.safetensors", 3), ("write", "lie", "journal/", 120)]
+           ("write", "lie", "actor/optim", 3), ("write", "lie", "journal/", 120)]
 
 
 def faults(count, source):
@@ -168,8 +164,9 @@ def broken_by_hand(source):
         shutil.copytree("hurt", "again")
         if path is None:
             newest = max(os.listdir("again/checkpoints"), key=lambda n: n.startswith("global") and int(n[12:]))
-            os.remove(f"again/checkpoints/{newest}/actor/optim.safetensors")
-            path = f"a missing file of {newest}"
+            shard = sorted(n for n in os.listdir(f"again/checkpoints/{newest}/actor") if n.startswith("optim"))[-1]
+            os.remove(f"again/checkpoints/{newest}/actor/{shard}")
+            path = f"a missing {shard} of {newest}"
         elif path == "pointer":
             write("again/checkpoints/latest_checkpointed_iteration.txt", "6000")
         else:
@@ -193,9 +190,12 @@ def main():
     parser.add_argument("--kills", type=int, default=4)
     parser.add_argument("--faults", type=int, default=8)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--ranks", type=int, default=1, help="processes of the run, each with a file of its own in a checkpoint")
     parser.add_argument("--damage", action="store_true", help="hurt every file of a run, one at a time")
     arguments = parser.parse_args()
     source = random.Random(arguments.seed)
+    global RANKS
+    RANKS = arguments.ranks
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", "storage_faults.so", SHIM, "-ldl"], check=True)
     write_model("model")
     write("reward.py", REWARD)

@@ -1,11 +1,14 @@
 """Drives a run of several processes: ranks_cli.py PROGRAM. Standard library only; exit code 1 at a surprise."""
+import array
 import json
 import os
 import signal
+import shutil
 import time
 
-from driver import REWARD, expect, in_temporary_folder, lines, refused, run, settings, start, wait_for_a_step, write
-from tiny_model import write_model
+from driver import (REWARD, expect, in_temporary_folder, lines, refused, run, settings, start, tensor_files,
+                    wait_for_a_step, write)
+from tiny_model import read_safetensors, write_model
 
 STEPS = 4
 
@@ -16,8 +19,24 @@ def words(folder, ranks=2, **overrides):
 
 
 def weights(folder, step=STEPS):
-    with open(f"{folder}/checkpoints/global_step_{step}/actor/huggingface/model.safetensors", "rb") as file:
-        return file.read()
+    return tensor_files(f"{folder}/checkpoints/global_step_{step}/actor/huggingface")
+
+
+def state(folder, step):
+    return tensor_files(f"{folder}/checkpoints/global_step_{step}/actor")
+
+
+def numbers(folder):
+    """Every weight of a Hugging Face folder, in the order of the names."""
+    tensors = {}
+    for name in os.listdir(folder):
+        if name.endswith(".safetensors"):
+            tensors.update(read_safetensors(f"{folder}/{name}"))
+    return [x for _, (_, _, data) in sorted(tensors.items()) for x in array.array("f", data)]
+
+
+def distance(a, b):
+    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) ** 0.5
 
 
 def responses(folder):
@@ -66,7 +85,7 @@ def trace_of_both_ranks():
 
 
 def trains_and_resumes():
-    run(*words("two", trainer__profile__steps="[2]"))
+    run(*words("two", trainer__profile__steps="[2]", trainer__checkpoint__local_freq=3))
     trace_of_both_ranks()
     metrics = lines("two/metrics.jsonl")
     expect([m["training/global_step"] for m in metrics] == list(range(1, STEPS + 1)), "steps are missing", str(metrics))
@@ -93,8 +112,41 @@ def trains_and_resumes():
         expect(one[0][key] == two[0][key], f"two ranks' {key} is another", f"{one[0][key]} {two[0][key]}")
     expect(os.path.isdir("ppo2/checkpoints/global_step_2/critic"), "the critic of two ranks is not saved")
     run(*words("cut", steps=2))
+    for other in LAYOUTS:
+        shutil.copytree("cut", f"cut-{other}")
     run(*words("cut"))
-    expect(weights("cut") == weights("two"), "a resumed run ends with other weights")
+    expect(state("cut", STEPS) == state("two", STEPS), "a resumed run ends with other weights or optimizer state")
+
+
+LAYOUTS = {  # what a run of two sharded ranks goes on as
+    "one": dict(ranks=1),
+    "four": dict(ranks=4),
+    "tensor": dict(ranks=2, actor_rollout_ref__actor__strategy="megatron",
+                   actor_rollout_ref__actor__megatron__tensor_model_parallel_size=2,
+                   actor_rollout_ref__rollout__tensor_model_parallel_size=2),
+    "pipeline": dict(ranks=2, actor_rollout_ref__actor__strategy="megatron",
+                     actor_rollout_ref__actor__megatron__pipeline_model_parallel_size=2),
+}
+
+
+def goes_on_at_any_layout():
+    """Each reads the two ranks' checkpoint; after a step more, other sums have rounded the weights otherwise, no more."""
+    before, after = (numbers(f"two/checkpoints/global_step_{step}/actor/huggingface") for step in (2, 3))
+    for name, layout in LAYOUTS.items():
+        folder = f"cut-{name}"
+        output = run(*words(folder, steps=3, **layout))
+        expect("resuming after step 2" in output, f"{name} does not resume", output)
+        expect(responses(folder)[32:48] == responses("two")[32:48], f"{name} draws other tokens from the same weights")
+        found = numbers(f"{folder}/checkpoints/global_step_3/actor/huggingface")
+        off = distance(found, after) / distance(after, before)
+        expect(off < 1e-3, f"{name} ends {off:.2g} of a step's change away from the run that did not move")
+
+
+def writes_stay_under_their_bound():
+    run(*words("paced", steps=3, trainer__save_freq=1, trainer__checkpoint__max_write_mb_per_s=1))
+    peaks = [m["perf/checkpoint_peak_gb_per_s"] for m in lines("paced/metrics.jsonl")
+             if "perf/checkpoint_peak_gb_per_s" in m]
+    expect(peaks and max(peaks) <= 1.3e-3, "the ranks' files together go beyond the bound", str(peaks))
 
 
 def a_killed_rank_ends_the_run():
@@ -132,7 +184,8 @@ def main():
     write_model("model")
     write("reward.py", REWARD)
     run("data", "arithmetic", "--out", "data", "--seed", "3")
-    for part in (trains_and_resumes, a_killed_rank_ends_the_run, a_killed_leader_leaves_nobody,
+    for part in (trains_and_resumes, goes_on_at_any_layout, writes_stay_under_their_bound,
+                 a_killed_rank_ends_the_run, a_killed_leader_leaves_nobody,
                  an_interrupted_run_is_saved):
         begin = time.monotonic()
         part()

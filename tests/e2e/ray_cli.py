@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from driver import PROGRAM, REWARD, expect, in_temporary_folder, lines, run, settings, start, wait_for_a_step, write
+from driver import PROGRAM, REWARD, expect, in_temporary_folder, lines, run, settings, start, tensor_files, wait_for_a_step, write
 from tiny_model import write_model
 
 STEPS = 4
@@ -18,8 +18,7 @@ def words(folder, runtime, **overrides):
 
 
 def weights(folder):
-    with open(f"{folder}/checkpoints/global_step_{STEPS}/actor/huggingface/model.safetensors", "rb") as file:
-        return file.read()
+    return tensor_files(f"{folder}/checkpoints/global_step_{STEPS}/actor")
 
 
 def steady(metrics):

@@ -8,7 +8,7 @@ import signal
 import statistics
 import time
 
-from driver import REWARD, expect, in_temporary_folder, lines, run, settings, start, write
+from driver import REWARD, expect, in_temporary_folder, lines, run, settings, start, tensor_files, write
 from tiny_model import write_model
 
 STEPS = 8
@@ -23,11 +23,7 @@ def words(folder, ranks, **overrides):
 
 
 def state(folder):
-    found = []
-    for name in ("huggingface/model.safetensors", "optim.safetensors"):
-        with open(f"{folder}/checkpoints/global_step_{STEPS}/actor/{name}", "rb") as file:
-            found.append(file.read())
-    return found
+    return tensor_files(f"{folder}/checkpoints/global_step_{STEPS}/actor")
 
 
 def steady(metrics):

@@ -219,6 +219,16 @@ def small_commands():
     expect(half == read_safetensors("half_again/model.safetensors"), "convert bf16 to bf16 changed a tensor")
     expect(all(dtype == "BF16" for dtype, _, _ in half.values()), "convert's default is bf16")
     refused("convert onto a model", ["convert", "model", "half"], "half")
+    told = run("convert", "model", "begun/checkpoints", "--format", "checkpoint").strip().splitlines()[-1]
+    expect(told.endswith("begun/checkpoints/global_step_0"), "convert says where the checkpoint is", told)
+    run("convert", told, "back", "--dtype", "fp32")
+    expect(read_safetensors("back/model.safetensors") == read_safetensors("model/model.safetensors"),
+           "a model is another after convert to a checkpoint and back")
+    refused("convert onto checkpoints", ["convert", "model", "begun/checkpoints", "--format", "checkpoint"], "begun")
+    for folder in ("begun", "plain"):
+        output = run(*settings(folder, steps=2))
+        expect(("resuming after step 0" in output) == (folder == "begun"), f"{folder} begins elsewhere", output)
+    expect(weights("begun", 2) == weights("plain", 2), "a run from a converted checkpoint learns otherwise")
 
 
 def validation():

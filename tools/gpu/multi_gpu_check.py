@@ -88,8 +88,13 @@ def validation(folder):
 
 
 def weights(folder, step):
-    with open(f"{folder}/checkpoints/global_step_{step}/actor/huggingface/model.safetensors", "rb") as file:
-        return file.read()
+    """By file: those of several ranks are several."""
+    found, where = {}, f"{folder}/checkpoints/global_step_{step}/actor/huggingface"
+    for name in sorted(os.listdir(where)):
+        if name.endswith(".safetensors"):
+            with open(f"{where}/{name}", "rb") as file:
+                found[name] = file.read()
+    return found
 
 
 def whole_runs(o):
