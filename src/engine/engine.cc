@@ -8,6 +8,7 @@
 #include "engine/memory_plan.h"
 #include "engine/team.h"
 #include "engine/wire.h"
+#include "model/sequence_split.h"
 #include "model/tensor_split.h"
 #include "train/fsdp.h"
 #include "train/pipeline.h"

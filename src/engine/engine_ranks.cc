@@ -6,6 +6,8 @@
 #include "engine/engine.h"
 #include "engine/team.h"
 #include "engine/wire.h"
+#include "model/placements.h"
+#include "model/sequence_split.h"
 #include "model/tensor_split.h"
 #include "train/fsdp.h"
 #include "train/pipeline.h"
@@ -30,9 +32,10 @@ void Engine::join_team(std::shared_ptr<Team> team) {
   const auto along = [&](std::initializer_list<Axis> axes) {
     return world.split(ranks_along(layout, world.rank(), std::vector<Axis>(axes)));
   };
-  const Layout data{.dp_replicate = layout.dp_replicate, .dp_shard = layout.dp_shard};
-  check(layout.world() == world.size() && layout.cp == 1 && (layout.pp == 1 || layout.pp == layout.world()),
-        "a team is a pipeline, or works with data and tensor parallelism");
+  // Ranks that share sequences have the same parameters to train: to sharding they are as any others.
+  const Layout data{.dp_replicate = layout.dp_replicate, .dp_shard = layout.dp_shard * layout.cp};
+  check(layout.world() == world.size(), "a team's ranks are those of its layout");
+  check_layout(decoder_->config(), layout);
   if (layout.tp > 1) {
     split_ = std::make_unique<TensorSplit>(decoder_->config(), along({Axis::kTp}));
     decoder_ =
@@ -42,13 +45,19 @@ void Engine::join_team(std::shared_ptr<Team> team) {
   // Ranks cut their samples as all of them do, so what each has room for is what the one with least has.
   const auto least = [&](int64_t& bytes) { bytes = std::ranges::min(all_gather_values(world, "memory", bytes)); };
   if (decoder_->on_device()) least(options_.kv_cache_bytes), least(options_.trainer.activation_bytes);
-  // A pipeline's ranks draw as data-parallel ones do.
-  drawing_ranks_ = along({Axis::kPp, Axis::kDpReplicate, Axis::kDpShard});
-  if (layout.pp > 1) {
-    pipeline_ = std::make_unique<Pipeline>(*decoder_, world);
-  } else if (data.world() > 1) {
-    data_ranks_ = along({Axis::kDpReplicate, Axis::kDpShard});
-    sharded_ = std::make_unique<FullyShardedModel>(*decoder_, *data_ranks_, data);
+  // Those of a pipeline, and those that share sequences in training, draw as data-parallel ones do.
+  drawing_ranks_ = along({Axis::kPp, Axis::kDpReplicate, Axis::kDpShard, Axis::kCp});
+  if (layout.cp > 1) {
+    sequences_ = std::make_unique<SequenceSplit>(along({Axis::kCp}));
+    decoder_->split_sequences_by(sequences_.get());
+    options_.trainer.max_micro_tokens *= layout.cp;  // it counts a rank's
+  }
+  if (layout.pp > 1) pipeline_ = std::make_unique<Pipeline>(*decoder_, along({Axis::kPp}), layout.chunks);
+  if (data.world() > 1) {
+    data_ranks_ = along({Axis::kDpReplicate, Axis::kDpShard, Axis::kCp});
+    sharded_ = pipeline_
+                   ? std::make_unique<FullyShardedModel>(pipeline_->stage(), *data_ranks_, data, pipeline_->held())
+                   : std::make_unique<FullyShardedModel>(*decoder_, *data_ranks_, data);
   }
 }
 
@@ -127,8 +136,8 @@ std::vector<TrajectoryPtr> Engine::draw(const std::vector<DrawTask>& tasks, cons
 
 UpdateStats Engine::train(const std::vector<TrainingSample>& samples) {
   if (!optimizer_) optimizer_ = new_optimizer();
-  if (sharded_) sharded_->enter_training();
   if (pipeline_) pipeline_->enter_training();
+  if (sharded_) sharded_->enter_training();
   TrainerOptions options = options_.trainer;
   if (options_.exact) options.weights_version = policy_version_;
   Trainer trainer(pipeline_ ? pipeline_->stage() : *decoder_, *optimizer_, options, {sharded_.get(), pipeline_.get()});
@@ -144,10 +153,10 @@ std::unique_ptr<Optimizer> Engine::new_optimizer() const {
 }
 
 Engine::WholeState Engine::gather_state() {
-  const bool keep = !sharded_ || split_ || team_->leads();  // the others only give their parts
+  const bool keep = !sharded_ || pipeline_ || split_ || team_->leads();  // the others only give their parts
   const auto whole = [&](DecoderWeights part) {
-    if (pipeline_) return pipeline_->gathered(part);
     if (sharded_) part = sharded_->gathered(part, keep);
+    if (pipeline_) part = pipeline_->gathered(part);
     return split_ ? split_->gathered(part) : part;
   };
   enter_rollout();
@@ -219,8 +228,8 @@ void Engine::take_whole(const Decoder* whole, Optimizer* optimizer) {
   if (sharded_ && whole != nullptr) sharded_->take_weights_from_decoder();
   if (optimizer == nullptr) return;
   const auto part = [&](DecoderWeights all) {
-    if (pipeline_) return pipeline_->part_of(all);
     if (split_) all = split_->part_of(all);
+    if (pipeline_) all = pipeline_->part_of(all);
     if (sharded_) all = sharded_->parts_of(all);
     return converted(all, at::device(decoder_->device()).dtype(at::kFloat));
   };

@@ -9,6 +9,10 @@
 
 namespace tandem {
 
+namespace kernels {
+struct RowStats;
+}
+
 struct TokenLogprob {
   TokenId id = 0;
   float logprob = 0;
@@ -29,6 +33,9 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const Samp
 // may be drawn. DataError when the logits are not finite enough to draw from.
 DrawnToken draw_token(std::span<const float> logits, const SamplingParams& params, int64_t num_drawable, bool may_end,
                       double uniform);
+// The same, given the statistics of the whole row at the temperature.
+DrawnToken draw_token(std::span<const float> logits, const kernels::RowStats& stats, const SamplingParams& params,
+                      int64_t num_drawable, bool may_end, double uniform);
 
 // Ids that may not be drawn while the response may not end.
 std::vector<TokenId> barred_ids(const SamplingParams& params, bool may_end);

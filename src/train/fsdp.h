@@ -4,7 +4,8 @@
 // dp_replicate > 1 the parts are kept once in each group of dp_shard ranks (hybrid shard).
 // A gradient is the sum over all ranks in rank order, whatever the layout: bitwise that of one rank which computes the
 // same micro-batches rank by rank, each from zero.
-// The decoder may itself be one rank's part of a tensor-parallel one; what is spread here is then that part.
+// The decoder may itself be one rank's part of a tensor-parallel one or a pipeline's stage; what is spread here is then
+// that part.
 // On a GPU the weights are bf16 and their fp32 masters are kept in parts too; gradients are fp32. What travels does so
 // beside the device's work, behind the part of it that it needs (kernels::run_beside).
 // Every method is called by all ranks together. Not thread-safe.
@@ -26,8 +27,9 @@ namespace tandem {
 class FullyShardedModel : public BlockStore {
  public:
   // `layout`: dp_replicate and dp_shard only. The decoder, with all its weights, and `world` must outlive it; masters
-  // that it has are let go. `world` is of devices where the decoder is on one.
-  FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout);
+  // that it has are let go. `world` is of devices where the decoder is on one. `places`: its parameters' in the list of
+  // the whole model, of which a stage has some; empty: all.
+  FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout, std::vector<size_t> places = {});
   ~FullyShardedModel() override;
 
   Communicator& world() { return world_; }
@@ -52,6 +54,9 @@ class FullyShardedModel : public BlockStore {
   void finish_gradients();
   // The part in such a pass of a rank that has nothing to compute.
   void idle_micro_batch();
+  // Of some of the blocks; finish_micro_batch() is not among it.
+  void idle_forward(Range blocks);
+  void idle_backward(Range blocks);
   // Σ of squares of the gradient of each parameter, added up as on one rank.
   std::vector<double> gradient_squares();
   // After the optimizer has changed shards().
@@ -93,7 +98,8 @@ class FullyShardedModel : public BlockStore {
   Layout layout_;
   int shard_, replica_;
   std::unique_ptr<Communicator> group_, replicas_;
-  std::vector<std::vector<int64_t>> shapes_;  // by parameter
+  std::vector<size_t> places_;                // by parameter
+  std::vector<std::vector<int64_t>> shapes_;  // likewise
   std::vector<int64_t> sizes_;                // elements
   std::vector<std::vector<size_t>> units_;    // parameters by block; the last unit: those outside the blocks
   DecoderWeights shards_, gradient_shards_, gradients_;
