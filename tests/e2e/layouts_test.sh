@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Processes as ranks in some of the layouts; TANDEM_PROCESS_LAYOUTS=all takes every one.
+# Every layout with threads as ranks, some with processes; TANDEM_LAYOUTS=all takes every one with processes too.
 set -euo pipefail
-export TANDEM_PROCESS_LAYOUTS="${TANDEM_PROCESS_LAYOUTS:-some}"
-exec "$1/bin/engine_test" --gtest_filter='*ProcessLayoutTest*' --gtest_brief=1
+export TANDEM_LAYOUTS="${TANDEM_LAYOUTS:-some}" OMP_WAIT_POLICY=passive
+exec "$1/bin/engine_test" --gtest_filter='*Layout*' --gtest_brief=1

@@ -159,4 +159,13 @@ inline std::string case_id(const Case& which) {
   return name;
 }
 
+// Those that are most unlike each other.
+inline bool in_short_list(const Case& which) {
+  const auto& [qwen, layout] = which;
+  const Layout llama[] = {{.dp_replicate = 2, .dp_shard = 2}, {.pp = 2, .tp = 2}};
+  const Layout qwen3[] = {{.cp = 2}, {.pp = 2, .dp_shard = 2}};
+  return qwen ? std::ranges::find(qwen3, layout) != std::end(qwen3)
+              : std::ranges::find(llama, layout) != std::end(llama);
+}
+
 }  // namespace tandem::layouts

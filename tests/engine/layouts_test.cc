@@ -3,6 +3,8 @@
 // bits.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "engine/layout_case.h"
 #include "engine/with_ranks.h"
 
@@ -12,6 +14,8 @@ namespace {
 class LayoutTest : public testing::TestWithParam<Case> {};
 
 TEST_P(LayoutTest, TrainsAndGeneratesAsOneRank) {
+  if (std::getenv("TANDEM_LAYOUTS") == nullptr && !in_short_list(GetParam()))
+    GTEST_SKIP() << "in tests/e2e/layouts_test.sh, or set TANDEM_LAYOUTS=all";
   const auto [qwen, layout] = GetParam();
   with_ranks(
       layout, [qwen = qwen](int, const auto& store) { return make_engine(qwen, store); },

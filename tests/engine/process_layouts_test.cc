@@ -1,5 +1,5 @@
 // The layouts of layout_case.h with processes as ranks, over Gloo. Each rank is this program again; it takes longer
-// than threads do, so TANDEM_PROCESS_LAYOUTS=some|all asks for it (tests/e2e/layouts_test.sh).
+// than threads do, so TANDEM_LAYOUTS=some|all asks for it (tests/e2e/layouts_test.sh).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -27,15 +27,6 @@ std::vector<Case> all_cases() {
   return all;
 }
 
-// Those that are most unlike each other.
-bool in_short_list(const Case& which) {
-  const auto& [qwen, layout] = which;
-  const Layout llama[] = {{.dp_replicate = 2, .dp_shard = 2}, {.pp = 2, .tp = 2}};
-  const Layout qwen3[] = {{.cp = 2}, {.pp = 2, .dp_shard = 2}, {.dp_shard = 2, .tp = 2}};
-  return qwen ? std::ranges::find(qwen3, layout) != std::end(qwen3)
-              : std::ranges::find(llama, layout) != std::end(llama);
-}
-
 std::shared_ptr<Team> team_of(const Rendezvous& place, int rank, const Layout& layout) {
   return std::make_shared<Team>(place.communicator(rank, layout.world(), "orders", kTimeout),
                                 place.communicator(rank, layout.world(), "work", kTimeout), layout);
@@ -57,10 +48,10 @@ TEST(RankOfLayout, Follows) {
 class ProcessLayoutTest : public testing::TestWithParam<size_t> {};
 
 TEST_P(ProcessLayoutTest, TrainsAndGeneratesAsOneRank) {
-  const char* wanted = std::getenv("TANDEM_PROCESS_LAYOUTS");
+  const char* wanted = std::getenv("TANDEM_LAYOUTS");
   const Case which = all_cases()[GetParam()];
   if (wanted == nullptr || (std::string(wanted) != "all" && !in_short_list(which)))
-    GTEST_SKIP() << "set TANDEM_PROCESS_LAYOUTS=all";
+    GTEST_SKIP() << "set TANDEM_LAYOUTS=all";
   omp_set_num_threads(1);
   const auto [qwen, layout] = which;
   const Rendezvous place = Rendezvous::serve("127.0.0.1", 0, kTimeout);
@@ -69,7 +60,7 @@ TEST_P(ProcessLayoutTest, TrainsAndGeneratesAsOneRank) {
   for (int rank = 1; rank < layout.world(); ++rank)
     others.emplace_back(std::vector<std::string>{"env",
                                                  fmt::format("{}={},{},{}", kRank, GetParam(), rank, place.port()),
-                                                 program, "--gtest_filter=RankOfLayout.Follows"});
+                                                 program, "--gtest_filter=RankOfLayout.Follows", "--gtest_brief=1"});
   {
     const auto store = std::make_shared<TrajectoryStore>();
     const std::unique_ptr<Engine> leader = make_engine(qwen, store);
