@@ -87,7 +87,8 @@ class OneRank {
     std::vector<const TrainingSample*> all;
     for (const TrainingSample& sample : samples) all.push_back(&sample);
     std::vector<WorkShare> shares;
-    for (const auto& rank : group_) shares.push_back(share_work(decoder_, all, options_, *rank));
+    for (const auto& rank : group_)
+      shares.push_back(share_work(decoder_, all, options_, *rank, activation_bytes_per_token(decoder_)));
     for (size_t round = 0; round < shares[0].most_micro_batches; ++round) {
       std::optional<DecoderWeights> sum;
       for (const WorkShare& share : shares) {

@@ -186,9 +186,9 @@ Config supported(Config config) {
   refuse(gpu && needs_critic(config) && config.trainer.n_gpus_per_node > 1,
          "algorithm.adv_estimator=gae: a critic runs beside one GPU's policy only so far; set "
          "trainer.n_gpus_per_node=1, or another estimator");
-  refuse(gpu && config.trainer.n_gpus_per_node > 1 && config.actor_rollout_ref.actor.strategy == "megatron",
-         "actor_rollout_ref.actor.strategy=megatron: tensor parallelism and pipelines run on the CPU only so far; use "
-         "fsdp, or trainer.device=cpu");
+  const Layout ranks = run_layout(config);
+  refuse(gpu && ranks.tp * ranks.pp * ranks.cp > 1,
+         "actor_rollout_ref.actor: tensor, pipeline and sequence parallel sizes above 1 need trainer.device=cpu");
   refuse(gpu && config.trainer.n_gpus_per_node > kernels::num_gpus(),
          "trainer.n_gpus_per_node: more than the GPUs that this machine shows; set it to their number, or "
          "trainer.device=cpu for as many processes");

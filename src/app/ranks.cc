@@ -73,11 +73,16 @@ int num_ranks(const Config& config) { return static_cast<int>(config.trainer.n_g
 
 Layout run_layout(const Config& config) {
   const ActorConfig& actor = config.actor_rollout_ref.actor;
-  if (actor.megatron.pipeline_model_parallel_size > 1) return {.pp = num_ranks(config)};
-  const int tp = actor.strategy == "megatron" ? static_cast<int>(actor.megatron.tensor_model_parallel_size) : 1;
-  const int data = num_ranks(config) / tp;
+  const bool megatron = actor.strategy == "megatron";
+  Layout layout;
+  layout.tp = megatron ? static_cast<int>(actor.megatron.tensor_model_parallel_size) : 1;
+  layout.pp = megatron ? static_cast<int>(actor.megatron.pipeline_model_parallel_size) : 1;
+  layout.cp = static_cast<int>(megatron ? actor.megatron.context_parallel_size : actor.ulysses_sequence_parallel_size);
+  layout.chunks = megatron ? static_cast<int>(actor.megatron.virtual_pipeline_model_parallel_size.value_or(1)) : 1;
+  const int data = num_ranks(config) / (layout.tp * layout.pp);  // with those that share sequences
   const int shard = actor.fsdp_config.fsdp_size < 1 ? data : static_cast<int>(actor.fsdp_config.fsdp_size);
-  return {.dp_replicate = data / shard, .dp_shard = shard, .tp = tp};
+  layout.dp_replicate = data / shard, layout.dp_shard = shard / layout.cp;
+  return layout;
 }
 
 namespace {

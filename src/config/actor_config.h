@@ -117,6 +117,8 @@ struct FsdpConfig {
 struct MegatronConfig {
   int64_t tensor_model_parallel_size = 1;
   int64_t pipeline_model_parallel_size = 1;
+  std::optional<int64_t> virtual_pipeline_model_parallel_size;
+  int64_t context_parallel_size = 1;
 
   template <class V>
   void fields(V&& v) {
@@ -124,8 +126,13 @@ struct MegatronConfig {
       "strategy=megatron: ranks that share every product, in training and in rollout "
       "(rollout.tensor_model_parallel_size must be the same); the groups of so many share the data");
     v("pipeline_model_parallel_size", pipeline_model_parallel_size,
-      "strategy=megatron: ranks that each train some blocks; all ranks of the run, and then each generates with all "
-      "blocks");
+      "strategy=megatron: ranks that each train some blocks, and generate with all of them; the pipelines of so many "
+      "share the data");
+    v("virtual_pipeline_model_parallel_size", virtual_pipeline_model_parallel_size,
+      "strategy=megatron: parts of a pipeline's stage, dealt out in turn, so that ranks wait less (interleaved 1F1B); "
+      "null: one");
+    v("context_parallel_size", context_parallel_size,
+      "strategy=megatron: ranks that share each sequence in training, as ulysses_sequence_parallel_size has it");
   }
 };
 
@@ -138,6 +145,7 @@ struct ActorConfig {
   bool use_dynamic_bsz = true;
   std::optional<int64_t> ppo_max_token_len_per_gpu;
   std::optional<int64_t> ppo_micro_batch_size_per_gpu;
+  int64_t ulysses_sequence_parallel_size = 1;
   double clip_ratio = 0.2;
   std::optional<double> clip_ratio_low;
   std::optional<double> clip_ratio_high;
@@ -159,7 +167,8 @@ struct ActorConfig {
   template <class V>
   void fields(V&& v) {
     v("strategy", strategy,
-      "how several ranks share the work: fsdp (or fsdp2, which here are one), or megatron: tensor parallelism");
+      "how several ranks share the work: fsdp (or fsdp2, which here are one), or megatron: tensor parallelism and "
+      "pipelines");
     v("ppo_mini_batch_size", ppo_mini_batch_size, "prompts an optimizer step (samples: times rollout.n)");
     v("ppo_epochs", ppo_epochs, "passes over a step's samples");
     v("shuffle", shuffle, "draw new mini-batches in each pass");
@@ -170,6 +179,9 @@ struct ActorConfig {
       "most tokens in a micro-batch; null: 4096 on CPU, 16384 on a GPU, at least one whole sample");
     v("ppo_micro_batch_size_per_gpu", ppo_micro_batch_size_per_gpu,
       "samples in a micro-batch; setting it turns use_dynamic_bsz off unless that is set too");
+    v("ulysses_sequence_parallel_size", ulysses_sequence_parallel_size,
+      "strategy=fsdp: ranks that share each sequence in training (its tokens, and around attention its heads), for "
+      "responses whose activations one rank cannot hold; ppo_max_token_len_per_gpu counts a rank's part");
     v("clip_ratio", clip_ratio, "bound on the probability ratio: 1 - clip_ratio to 1 + clip_ratio");
     v("clip_ratio_low", clip_ratio_low, "lower side of that bound; null: clip_ratio");
     v("clip_ratio_high", clip_ratio_high, "upper side of that bound; null: clip_ratio");

@@ -234,17 +234,28 @@ void check_ranks(Checker& check, const Config& config) {
   const ActorConfig& actor = config.actor_rollout_ref.actor;
   check.between(config.actor_rollout_ref.nccl_timeout, 1, 1'000'000, "actor_rollout_ref.nccl_timeout");
   const std::string at = "actor_rollout_ref.actor.";
-  const bool tensor_parallel = ranks > 1 && actor.strategy == "megatron";
-  check.require(ranks == 1 || tensor_parallel || actor.strategy == "fsdp" || actor.strategy == "fsdp2", at + "strategy",
+  const bool megatron = ranks > 1 && actor.strategy == "megatron";
+  check.require(ranks == 1 || megatron || actor.strategy == "fsdp" || actor.strategy == "fsdp2", at + "strategy",
                 "several ranks work with fsdp or megatron: use one of them, or trainer.n_gpus_per_node=1");
-  const int64_t tp = actor.megatron.tensor_model_parallel_size;
-  check.require(tp >= 1 && ranks % tp == 0 && (tp == 1 || tensor_parallel), at + "megatron.tensor_model_parallel_size",
-                fmt::format("must divide trainer.n_gpus_per_node={}, and goes with actor.strategy=megatron", ranks));
-  const int64_t pp = actor.megatron.pipeline_model_parallel_size;
-  check.require(pp == 1 || (pp == ranks && tensor_parallel && tp == 1), at + "megatron.pipeline_model_parallel_size",
-                fmt::format("must be 1, or trainer.n_gpus_per_node={} with actor.strategy=megatron: a pipeline goes "
-                            "beside no other parallelism so far",
-                            ranks));
+  const int64_t tp = actor.megatron.tensor_model_parallel_size, pp = actor.megatron.pipeline_model_parallel_size;
+  const int64_t cp = std::max(actor.megatron.context_parallel_size, actor.ulysses_sequence_parallel_size);
+  const auto fits = [&](int64_t size, int64_t among, bool its_strategy, const std::string& key,
+                        std::string_view strategy) {
+    check.require(size >= 1 && among % size == 0 && (size == 1 || its_strategy), at + key,
+                  fmt::format("must divide {} ranks, and goes with trainer.n_gpus_per_node of 2 or more and "
+                              "actor.strategy={}",
+                              among, strategy));
+  };
+  fits(tp, ranks, megatron, "megatron.tensor_model_parallel_size", "megatron");
+  if (check.problem()) return;
+  fits(pp, ranks / tp, megatron, "megatron.pipeline_model_parallel_size", "megatron");
+  if (check.problem()) return;
+  const int64_t chunks = actor.megatron.virtual_pipeline_model_parallel_size.value_or(1);
+  check.require(chunks == 1 || (chunks > 1 && pp > 1), at + "megatron.virtual_pipeline_model_parallel_size",
+                "must be 1 or more, and more than 1 only with pipeline_model_parallel_size of 2 or more");
+  const int64_t data = ranks / (tp * pp);
+  fits(actor.megatron.context_parallel_size, data, megatron, "megatron.context_parallel_size", "megatron");
+  fits(actor.ulysses_sequence_parallel_size, data, ranks > 1 && !megatron, "ulysses_sequence_parallel_size", "fsdp");
   check.require(
       config.actor_rollout_ref.rollout.tensor_model_parallel_size == tp,
       "actor_rollout_ref.rollout.tensor_model_parallel_size",
@@ -258,9 +269,10 @@ void check_ranks(Checker& check, const Config& config) {
                 "not with tensor parallelism so far: use another estimator");
   const int64_t shard = actor.fsdp_config.fsdp_size;
   check.require(shard == -1 || shard >= 1, at + "fsdp_config.fsdp_size", "must be 1 or more, or -1 for all ranks");
-  check.require(
-      tp < 1 || shard < 1 || ranks == 1 || ranks / tp % shard == 0, at + "fsdp_config.fsdp_size",
-      fmt::format("must divide the {} data-parallel ranks, or be -1 for all", ranks / std::max<int64_t>(tp, 1)));
+  check.require(shard < 1 || ranks == 1 || data % shard == 0, at + "fsdp_config.fsdp_size",
+                fmt::format("must divide the {} data-parallel ranks, or be -1 for all", data));
+  check.require(shard < 1 || ranks == 1 || cp < 1 || shard % cp == 0, at + "fsdp_config.fsdp_size",
+                fmt::format("must be a multiple of the {} ranks that share a sequence, or -1 for all", cp));
   const std::string& loss = actor.policy_loss.loss_mode;
   check.require(
       pp == 1 || (loss != "clip_cov" && loss != "kl_cov"), at + "policy_loss.loss_mode",

@@ -12,6 +12,7 @@
 #include "engine/team.h"
 #include "engine/wire.h"
 #include "model/flops.h"
+#include "model/sequence_split.h"
 #include "model/tensor_split.h"
 #include "train/fsdp.h"
 #include "train/pipeline.h"

@@ -175,12 +175,13 @@ class Engine {
   std::unique_ptr<Decoder> decoder_;
   std::shared_ptr<Team> team_;                   // null: one rank
   std::unique_ptr<Communicator> drawing_ranks_;  // prompts are dealt out among these
-  std::unique_ptr<Communicator> data_ranks_;     // those that have the same part of every product
-  std::unique_ptr<FullyShardedModel> sharded_;
+  std::unique_ptr<Communicator> data_ranks_;     // those that have the same part of every product, and stage
   std::unique_ptr<TensorSplit> split_;
+  std::unique_ptr<SequenceSplit> sequences_;
   std::unique_ptr<Pipeline> pipeline_;
-  std::unique_ptr<ModelParts> parts_;     // null: one rank
-  std::unique_ptr<Optimizer> optimizer_;  // of this rank's part; made by the first update, or by load()
+  std::unique_ptr<FullyShardedModel> sharded_;  // of the pipeline's stage where there is one
+  std::unique_ptr<ModelParts> parts_;           // null: one rank
+  std::unique_ptr<Optimizer> optimizer_;        // of this rank's part; made by the first update, or by load()
   uint64_t policy_version_ = 0;
   Loading loading_;
   GeneratorStats generation_;

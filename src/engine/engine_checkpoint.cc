@@ -132,8 +132,8 @@ void Engine::restore_part(const SharedMemory& memory, bool has_optimizer, int64_
 }
 
 void Engine::begin_new_part() {
-  if (sharded_) sharded_->leave_rollout();
   if (pipeline_) pipeline_->enter_training();
+  if (sharded_) sharded_->leave_rollout();
 }
 
 // What computes follows what is exact.

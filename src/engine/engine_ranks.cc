@@ -12,6 +12,8 @@
 #include "engine/model_parts.h"
 #include "engine/team.h"
 #include "engine/wire.h"
+#include "model/placements.h"
+#include "model/sequence_split.h"
 #include "model/tensor_split.h"
 #include "train/fsdp.h"
 #include "train/pipeline.h"
@@ -137,9 +139,10 @@ void Engine::join_team(std::shared_ptr<Team> team) {
   const auto along = [&](std::initializer_list<Axis> axes) {
     return world.split(ranks_along(layout, world.rank(), std::vector<Axis>(axes)));
   };
-  const Layout data{.dp_replicate = layout.dp_replicate, .dp_shard = layout.dp_shard};
-  check(layout.world() == world.size() && layout.cp == 1 && (layout.pp == 1 || layout.pp == layout.world()),
-        "a team is a pipeline, or works with data and tensor parallelism");
+  // Ranks that share sequences have the same parameters to train: to sharding they are as any others.
+  const Layout data{.dp_replicate = layout.dp_replicate, .dp_shard = layout.dp_shard * layout.cp};
+  check(layout.world() == world.size(), "a team's ranks are those of its layout");
+  check_layout(decoder_->config(), layout);
   if (layout.tp > 1) {
     split_ = std::make_unique<TensorSplit>(decoder_->config(), along({Axis::kTp}));
     decoder_ =
@@ -149,15 +152,21 @@ void Engine::join_team(std::shared_ptr<Team> team) {
   // Ranks cut their samples as all of them do, so what each has room for is what the one with least has.
   const auto least = [&](int64_t& bytes) { bytes = std::ranges::min(all_gather_values(world, "memory", bytes)); };
   if (decoder_->on_device()) least(options_.kv_cache_bytes), least(options_.trainer.activation_bytes);
-  // A pipeline's ranks draw as data-parallel ones do.
-  drawing_ranks_ = along({Axis::kPp, Axis::kDpReplicate, Axis::kDpShard});
-  if (layout.pp > 1) {
-    pipeline_ = std::make_unique<Pipeline>(*decoder_, world);
-  } else if (data.world() > 1) {
-    const Axis axes[] = {Axis::kDpReplicate, Axis::kDpShard};
+  // Those of a pipeline, and those that share sequences in training, draw as data-parallel ones do.
+  drawing_ranks_ = along({Axis::kPp, Axis::kDpReplicate, Axis::kDpShard, Axis::kCp});
+  if (layout.cp > 1) {
+    sequences_ = std::make_unique<SequenceSplit>(along({Axis::kCp}));
+    decoder_->split_sequences_by(sequences_.get());
+    options_.trainer.max_micro_tokens *= layout.cp;  // it counts a rank's
+  }
+  if (layout.pp > 1) pipeline_ = std::make_unique<Pipeline>(*decoder_, along({Axis::kPp}), layout.chunks);
+  if (data.world() > 1) {
+    const Axis axes[] = {Axis::kDpReplicate, Axis::kDpShard, Axis::kCp};
     const std::vector<int> members = ranks_along(layout, world.rank(), axes);
     data_ranks_ = world.split(members);
-    sharded_ = std::make_unique<FullyShardedModel>(*decoder_, *data_ranks_, data, team_->routing_of(members));
+    Decoder& whole = pipeline_ ? pipeline_->stage() : *decoder_;
+    sharded_ = std::make_unique<FullyShardedModel>(whole, *data_ranks_, data, team_->routing_of(members),
+                                                   pipeline_ ? pipeline_->held() : std::vector<size_t>{});
     if (const std::string table = sharded_->route_table(); leads() && !table.empty()) log_info(table);
   }
   check(!has_adapters(decoder_->weights()), "adapters are one rank's");
@@ -171,8 +180,8 @@ void Engine::enter_rollout() {
 }
 
 void Engine::enter_training() {
-  if (sharded_) sharded_->enter_training();
   if (pipeline_) pipeline_->enter_training();
+  if (sharded_) sharded_->enter_training();
 }
 
 DecoderWeights& Engine::own_part() {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "kernels/tensor_view.h"
 #include "model/rope.h"
+#include "model/sequence_split.h"
 #include "model/tensor_split.h"
 
 namespace tandem {
@@ -27,10 +28,18 @@ void rope_tables(const ModelConfig& config, int64_t positions, at::Tensor& cos, 
     }
 }
 
+// What the embedding looks at, of some of a batch's tokens.
+TokenBatch own_ids(const TokenBatch& batch, const Range& rows) {
+  TokenBatch own;
+  own.ids.assign(batch.ids.begin() + rows.begin, batch.ids.begin() + rows.end);
+  return own;
+}
+
 }  // namespace
 
 Decoder::Decoder(ModelConfig config, DecoderWeights weights, int64_t max_positions)
     : config_(std::move(config)), weights_(std::move(weights)) {
+  if (!weights_.embed_VE.defined()) like_ = weights_.layers[0].input_norm_E;
   rope_tables(config_, max_positions, rope_cos_, rope_sin_);
   rope_cos_ = rope_cos_.to(device());
   rope_sin_ = rope_sin_.to(device());
@@ -78,29 +87,39 @@ at::Tensor Decoder::forward(const TokenBatch& batch, std::span<at::Tensor> kv) c
 
 at::Tensor Decoder::forward(const kernels::PlacedBatch& placed, std::span<at::Tensor> kv) const {
   at::Tensor x = embed(placed);
-  for (size_t i = 0; i < num_blocks(); ++i) block_forward(block(i), placed, x, kv[i], nullptr);
+  for (size_t i = 0; i < num_blocks(); ++i) block_forward(block(i), placed, x, kv[i], nullptr, nullptr);
   return x;
 }
 
 at::Tensor Decoder::forward_packed(const TokenBatch& batch) const {
   const auto placed = place(batch, KeyLayout::kPacked);
   at::Tensor x = embed(placed), scratch = kernels::packed_kv(placed, heads(), like());
-  for (size_t i = 0; i < num_blocks(); ++i) block_forward(block(i), placed, x, scratch, nullptr);
+  for (size_t i = 0; i < num_blocks(); ++i) block_forward(block(i), placed, x, scratch, nullptr, nullptr);
   return x;
+}
+
+Range Decoder::training_rows(const TokenBatch& batch) const {
+  return sequences_ != nullptr ? sequences_->rows(batch.num_tokens()) : Range{0, batch.num_tokens()};
 }
 
 Activations Decoder::forward_keeping(const TokenBatch& batch, size_t num_kept, at::Tensor x) const {
   const auto placed = place(batch, KeyLayout::kPacked);
-  const auto new_kv = [&] { return kernels::packed_kv(placed, heads(), like()); };
+  const auto new_kv = [&] {
+    return sequences_ != nullptr ? at::Tensor() : kernels::packed_kv(placed, heads(), like());
+  };
   Activations saved{placed.device, {}, {}};
   at::Tensor scratch = num_kept >= num_blocks() ? at::Tensor() : new_kv();
-  if (!x.defined()) x = embed(placed);
+  if (!x.defined() && sequences_ == nullptr) x = embed(placed);
+  if (!x.defined()) {
+    const TokenBatch own = own_ids(batch, training_rows(batch));
+    x = embed({own, KeyLayout::kPacked, nullptr});
+  }
   for (size_t i = 0; i < num_blocks(); ++i) {
     BlockActivations& kept = saved.blocks.emplace_back();
     kept.x_TE = x.clone();
     const bool keep = i + num_kept >= num_blocks();
     if (keep) kept.kv = new_kv();
-    block_forward(block(i), placed, x, keep ? kept.kv : scratch, keep ? &kept : nullptr);
+    block_forward(block(i), placed, x, keep ? kept.kv : scratch, sequences_, keep ? &kept : nullptr);
   }
   saved.x_TE = x;
   return saved;
@@ -109,8 +128,10 @@ Activations Decoder::forward_keeping(const TokenBatch& batch, size_t num_kept, a
 void Decoder::backward(const TokenBatch& batch, Activations saved, at::Tensor dx, DecoderWeights& gradients) const {
   const kernels::PlacedBatch placed{batch, KeyLayout::kPacked, saved.placed};
   dx = blocks_backward(batch, std::move(saved), std::move(dx), gradients);
-  if (split_ != nullptr) return split_->embedding_backward(batch.ids, dx, gradients.embed_VE);
-  kernels::embedding_backward(placed, dx, gradients.embed_VE);
+  if (split_ == nullptr && sequences_ == nullptr) return kernels::embedding_backward(placed, dx, gradients.embed_VE);
+  const TokenBatch own = own_ids(batch, training_rows(batch));
+  if (split_ != nullptr) return split_->embedding_backward(own.ids, dx, gradients.embed_VE);
+  kernels::embedding_backward({own, KeyLayout::kPacked, nullptr}, dx, gradients.embed_VE);
 }
 
 at::Tensor Decoder::blocks_backward(const TokenBatch& batch, Activations saved, at::Tensor dx,
@@ -121,8 +142,8 @@ at::Tensor Decoder::blocks_backward(const TokenBatch& batch, Activations saved, 
     BlockActivations kept = std::move(saved.blocks[i]);
     if (!kept.complete()) {
       at::Tensor x = kept.x_TE.clone();
-      kept.kv = kernels::packed_kv(placed, heads(), like());
-      block_forward(layer, placed, x, kept.kv, &kept);
+      if (sequences_ == nullptr) kept.kv = kernels::packed_kv(placed, heads(), like());
+      block_forward(layer, placed, x, kept.kv, sequences_, &kept);
     }
     block_backward(layer, placed, kept, dx, gradients.layers[i]);
     if (store_ != nullptr) store_->gradients_ready(i);
@@ -140,21 +161,38 @@ void Decoder::mlp_output(const at::Tensor& activated, const LayerWeights& w, at:
   linear(w.down, activated, out);
 }
 
+at::Tensor Decoder::attend(const at::Tensor& qkv, const LayerWeights& w, const kernels::PlacedBatch& batch,
+                           at::Tensor& kv, SequenceSplit* sequences, BlockActivations* save) const {
+  if (sequences != nullptr) {
+    const SequenceSplit::Attended found = sequences->attend(qkv, transform(w), batch);
+    if (save != nullptr) {
+      save->qkv_TN = found.qkv_TN, save->kv = found.kv, save->attention_THD = found.heads_THD;
+      save->logsumexp_TH = found.logsumexp_TH, save->attended_TQ = found.rows_RQ;
+    }
+    return found.rows_RQ;
+  }
+  const int64_t tokens = qkv.size(0);
+  at::Tensor attended = kernels::empty({tokens, config_.num_attention_heads, config_.head_dim}, qkv);
+  at::Tensor logsumexp = kernels::empty_fp32({tokens, config_.num_attention_heads}, qkv);
+  kernels::attend(qkv, transform(w), batch, kv, attended, logsumexp);
+  if (save != nullptr)
+    save->qkv_TN = qkv, save->kv = kv, save->attention_THD = attended, save->logsumexp_TH = logsumexp;
+  return attended.view({tokens, config_.q_size()});
+}
+
 void Decoder::block_forward(const LayerWeights& w, const kernels::PlacedBatch& batch, at::Tensor& x, at::Tensor& kv,
-                            BlockActivations* save) const {
+                            SequenceSplit* sequences, BlockActivations* save) const {
   const auto& c = config_;
-  const int64_t tokens = batch.tokens.num_tokens();
+  const int64_t tokens = x.size(0);
   const float eps = static_cast<float>(c.rms_norm_eps);
   const auto matrix = [&](int64_t width) { return kernels::empty({tokens, width}, x); };
 
   at::Tensor normed = matrix(c.hidden_size), qkv = matrix(c.q_size() + 2 * c.kv_size());
   kernels::rms_norm(x, w.input_norm_E, eps, normed);
   linear(w.qkv, normed, qkv);
-  at::Tensor attended = kernels::empty({tokens, c.num_attention_heads, c.head_dim}, x);
-  at::Tensor logsumexp = kernels::empty_fp32({tokens, c.num_attention_heads}, x);
-  kernels::attend(qkv, transform(w), batch, kv, attended, logsumexp);
+  const at::Tensor attended = attend(qkv, w, batch, kv, sequences, save);
   at::Tensor delta = matrix(c.hidden_size);
-  attention_output(attended.view({tokens, c.q_size()}), w, delta);
+  attention_output(attended, w, delta);
   kernels::add_rms_norm(x, delta, w.post_norm_E, eps, normed);
   at::Tensor middle = save != nullptr ? x.clone() : at::Tensor();
 
@@ -165,10 +203,6 @@ void Decoder::block_forward(const LayerWeights& w, const kernels::PlacedBatch& b
   kernels::add(x, delta);
 
   if (save != nullptr) {
-    save->qkv_TN = qkv;
-    save->kv = kv;
-    save->attention_THD = attended;
-    save->logsumexp_TH = logsumexp;
     save->middle_TE = middle;
     save->gate_up_TG = gate_up;
   }
@@ -177,7 +211,7 @@ void Decoder::block_forward(const LayerWeights& w, const kernels::PlacedBatch& b
 void Decoder::block_backward(const LayerWeights& w, const kernels::PlacedBatch& batch, const BlockActivations& saved,
                              at::Tensor& dx, LayerWeights& g) const {
   const auto& c = config_;
-  const int64_t tokens = batch.tokens.num_tokens();
+  const int64_t tokens = dx.size(0);
   const float eps = static_cast<float>(c.rms_norm_eps);
   const auto matrix = [&](int64_t width) { return kernels::empty({tokens, width}, dx); };
 
@@ -195,11 +229,19 @@ void Decoder::block_backward(const LayerWeights& w, const kernels::PlacedBatch& 
   kernels::rms_norm_backward(dnormed, saved.middle_TE, w.post_norm_E, eps, dx, g.post_norm_E);
 
   // Attention.
-  linear_backward_weight(w.o, dx, saved.attention_THD.view({tokens, c.q_size()}), g.o);
-  at::Tensor dattended = matrix(c.q_size()), dqkv = matrix(c.q_size() + 2 * c.kv_size());
+  const bool over_ranks = saved.attended_TQ.defined();
+  linear_backward_weight(w.o, dx, over_ranks ? saved.attended_TQ : saved.attention_THD.view({tokens, c.q_size()}), g.o);
+  at::Tensor dattended = matrix(c.q_size()), dqkv;
   linear_backward_input(w.o, dx, dattended);
-  kernels::attend_backward(dattended.view(saved.attention_THD.sizes()), saved.qkv_TN, transform(w), batch, saved.kv,
-                           saved.attention_THD, saved.logsumexp_TH, dqkv, g.q_norm_D, g.k_norm_D);
+  if (over_ranks) {
+    const SequenceSplit::Attended kept{saved.attended_TQ, saved.qkv_TN, saved.kv, saved.attention_THD,
+                                       saved.logsumexp_TH};
+    dqkv = sequences_->attend_backward(dattended, kept, transform(w), batch, g.q_norm_D, g.k_norm_D);
+  } else {
+    dqkv = matrix(c.q_size() + 2 * c.kv_size());
+    kernels::attend_backward(dattended.view(saved.attention_THD.sizes()), saved.qkv_TN, transform(w), batch, saved.kv,
+                             saved.attention_THD, saved.logsumexp_TH, dqkv, g.q_norm_D, g.k_norm_D);
+  }
   kernels::rms_norm(saved.x_TE, w.input_norm_E, eps, normed);
   linear_backward_weight(w.qkv, dqkv, normed, g.qkv);
   linear_backward_input(w.qkv, dqkv, dnormed);
@@ -221,18 +263,21 @@ at::Tensor Decoder::final_norm(const at::Tensor& x) const {
 
 void Decoder::logits(const at::Tensor& normed, at::Tensor& logits) const {
   if (split_ == nullptr) return kernels::linear(normed, weights_.lm_head_VE, {}, logits);
+  split_->gather_vocabulary(own_logits(normed), logits);
+}
+
+at::Tensor Decoder::own_logits(const at::Tensor& normed) const {
   at::Tensor own = kernels::empty_fp32({normed.size(0), weights_.lm_head_VE.size(0)}, normed);
   kernels::linear(normed, weights_.lm_head_VE, {}, own);
-  split_->gather_vocabulary(own, logits);
+  return own;
 }
 
 void Decoder::logits_backward(const at::Tensor& dlogits, const at::Tensor& normed, at::Tensor& dnormed,
                               DecoderWeights& gradients) const {
   at::Tensor no_bias;
-  const at::Tensor own = split_ == nullptr ? dlogits : split_->own_vocabulary(dlogits);
-  kernels::linear_backward_input(own, weights_.lm_head_VE, dnormed);
+  kernels::linear_backward_input(dlogits, weights_.lm_head_VE, dnormed);
   if (split_ != nullptr) split_->sum(dnormed);
-  kernels::linear_backward_weight(own, normed, gradients.lm_head_VE, no_bias);
+  kernels::linear_backward_weight(dlogits, normed, gradients.lm_head_VE, no_bias);
 }
 
 void Decoder::final_norm_backward(const at::Tensor& dnormed, const at::Tensor& x, std::span<const int32_t> rows,

@@ -10,9 +10,11 @@
 #include "model/block_store.h"
 #include "model/decoder_weights.h"
 #include "model/model_config.h"
+#include "parallel/placement.h"
 
 namespace tandem {
 
+class SequenceSplit;
 class TensorSplit;
 using kernels::TokenBatch;
 
@@ -21,6 +23,7 @@ using kernels::TokenBatch;
 struct BlockActivations {
   at::Tensor x_TE;  // the block's input
   at::Tensor qkv_TN, kv, attention_THD, logsumexp_TH, middle_TE, gate_up_TG;
+  at::Tensor attended_TQ;  // where sequences are split: of this rank's tokens, and the four above of its heads
   bool complete() const { return qkv_TN.defined(); }
 };
 
@@ -54,6 +57,11 @@ class Decoder {
   // outlive the passes.
   void split_by(TensorSplit* split) { split_ = split; }
   TensorSplit* split() const { return split_; }
+  // In training this decoder works on one rank's part of each batch's tokens (null: on all of them): matrices have
+  // rows for those only. `sequences` must outlive the passes.
+  void split_sequences_by(SequenceSplit* sequences) { sequences_ = sequences; }
+  SequenceSplit* sequences() const { return sequences_; }
+  Range training_rows(const TokenBatch& batch) const;
 
   std::vector<at::Tensor> make_kv(int64_t num_blocks) const;  // one tensor a layer, unset
 
@@ -82,7 +90,9 @@ class Decoder {
   at::Tensor final_norm(const at::Tensor& x_TE, std::span<const int32_t> rows) const;
   at::Tensor final_norm(const at::Tensor& x_TE) const;
   void logits(const at::Tensor& normed_RE, at::Tensor& logits_RV) const;
-  // Sets the gradient of normed_RE and adds into the head's.
+  // This rank's columns of them, where tensor parallelism cuts the vocabulary (model/split_logits.h); else all.
+  at::Tensor own_logits(const at::Tensor& normed_RE) const;
+  // Sets the gradient of normed_RE and adds into the head's. Where the vocabulary is cut, dlogits are own_logits'.
   void logits_backward(const at::Tensor& dlogits_RV, const at::Tensor& normed_RE, at::Tensor& dnormed_RE,
                        DecoderWeights& gradients) const;
   // Adds the gradient of final_norm() into dx_TE and the norm's weight.
@@ -94,9 +104,7 @@ class Decoder {
 
  private:
   // Of the type and place of all weights.
-  const at::Tensor& like() const {
-    return weights_.embed_VE.defined() ? weights_.embed_VE : weights_.layers[0].input_norm_E;
-  }
+  const at::Tensor& like() const { return weights_.embed_VE.defined() ? weights_.embed_VE : like_; }
   const LayerWeights& block(size_t i) const { return store_ == nullptr ? weights_.layers[i] : store_->weights(i); }
   kernels::QkvTransform transform(const LayerWeights& layer) const;
   kernels::PlacedBatch place(const TokenBatch& batch, kernels::KeyLayout layout) const;
@@ -104,15 +112,20 @@ class Decoder {
   // The second product of attention and of the MLP.
   void attention_output(const at::Tensor& attended_TQ, const LayerWeights& layer, at::Tensor& out_TE) const;
   void mlp_output(const at::Tensor& activated_TF, const LayerWeights& layer, at::Tensor& out_TE) const;
-  // x_TE becomes the block's output; `save`, if given, receives what backward needs.
+  // Attention over the tokens of the batch, this rank's or all; `save`, if given, receives what backward needs.
+  at::Tensor attend(const at::Tensor& qkv_TN, const LayerWeights& layer, const kernels::PlacedBatch& batch,
+                    at::Tensor& kv, SequenceSplit* sequences, BlockActivations* save) const;
+  // x_TE becomes the block's output. `kv`: undefined where `sequences` makes its own.
   void block_forward(const LayerWeights& layer, const kernels::PlacedBatch& batch, at::Tensor& x_TE, at::Tensor& kv,
-                     BlockActivations* save) const;
+                     SequenceSplit* sequences, BlockActivations* save) const;
   void block_backward(const LayerWeights& layer, const kernels::PlacedBatch& batch, const BlockActivations& saved,
                       at::Tensor& dx_TE, LayerWeights& gradients) const;
   ModelConfig config_;
   DecoderWeights weights_;
   BlockStore* store_ = nullptr;
   TensorSplit* split_ = nullptr;
+  SequenceSplit* sequences_ = nullptr;
+  at::Tensor like_;                 // of a decoder without an embedding, whose blocks may lie in a store
   at::Tensor rope_cos_, rope_sin_;  // [max_positions, D / 2]
 };
 

@@ -82,11 +82,15 @@ void check_layout(const ModelConfig& config, const Layout& layout) {
   const auto require = [&](bool fits, const std::string& what) {
     if (!fits) throw ConfigError(fmt::format("the layout {} does not fit the model: {}", layout_name(layout), what));
   };
-  require(layout.pp <= config.num_hidden_layers,
-          fmt::format("{} pipeline stages for {} blocks", layout.pp, config.num_hidden_layers));
+  require(
+      layout.pp * layout.chunks <= config.num_hidden_layers,
+      fmt::format("{} pipeline stages of {} parts for {} blocks", layout.pp, layout.chunks, config.num_hidden_layers));
   require(layout.tp <= config.num_key_value_heads,
           fmt::format("{} tensor-parallel ranks for {} key heads", layout.tp, config.num_key_value_heads));
   require(layout.tp <= kTpPieces, fmt::format("at most {} tensor-parallel ranks", kTpPieces));
+  require(layout.cp <= config.num_key_value_heads / layout.tp,
+          fmt::format("sequences over {} ranks, where a tensor-parallel rank has {} key heads", layout.cp,
+                      config.num_key_value_heads / layout.tp));
 }
 
 }  // namespace tandem

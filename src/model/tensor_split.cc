@@ -10,7 +10,6 @@
 #include "kernels/kernels.h"
 #include "kernels/tensor_view.h"
 #include "model/placements.h"
-#include "parallel/collectives.h"
 #include "parallel/reshard.h"
 
 namespace tandem {

@@ -7,10 +7,11 @@
 
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "model/decoder_weights.h"
-#include "parallel/communicator.h"
+#include "parallel/collectives.h"
 #include "parallel/mesh.h"
 #include "parallel/placement.h"
 
@@ -22,6 +23,7 @@ class TensorSplit {
   TensorSplit(const ModelConfig& whole, std::unique_ptr<Communicator> ranks);
 
   int size() const { return ranks_ ? ranks_->size() : 1; }
+  int rank() const { return rank_; }
   const ModelConfig& whole_config() const { return whole_; }
   // The decoder's configuration on this rank: its heads and inner width; the vocabulary counts in full.
   ModelConfig local_config() const;
@@ -43,6 +45,21 @@ class TensorSplit {
   // From this rank's columns of the logits to all, and back.
   void gather_vocabulary(const at::Tensor& own_RV, at::Tensor& logits_RV);
   at::Tensor own_vocabulary(const at::Tensor& logits_RV) const;
+  Range vocabulary(int rank) const;
+  // Every rank's values, by rank. `lengths`: how many each has; empty: as many as this one.
+  template <class T>
+  std::vector<std::vector<T>> gather_values(std::string_view operation, const std::vector<T>& own,
+                                            std::span<const size_t> lengths) {
+    std::vector<std::vector<T>> all(static_cast<size_t>(size()));
+    std::vector<std::span<std::byte>> parts;
+    for (size_t r = 0; r < all.size(); ++r) {
+      all[r].resize(lengths.empty() ? own.size() : lengths[r]);
+      if (r == static_cast<size_t>(rank_)) all[r] = own;
+      parts.push_back(bytes_of(all[r].data(), all[r].size()));
+    }
+    if (ranks_) all_gather(*ranks_, operation, parts);
+    return all;
+  }
 
   // Once all passes of a step are through: what every rank has, though each only saw its heads (q_norm, k_norm).
   void finish_gradients(DecoderWeights& gradients);
@@ -66,7 +83,6 @@ class TensorSplit {
   void output(const Pieces& pieces, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
               at::Tensor& out);
   at::Tensor subtree(const Pieces& pieces, Range node, const at::Tensor& x, const at::Tensor& weight) const;
-  Range vocabulary(int rank) const;
   bool is_cut(size_t parameter) const;
 
   ModelConfig whole_;

@@ -63,7 +63,8 @@ std::string layout_name(const Layout& layout) {
   const auto add = [&](const std::string& word) { name += (name.empty() ? "" : " ") + word; };
   if (layout.tp > 1) add(fmt::format("tp{}", layout.tp));
   if (layout.cp > 1) add(fmt::format("cp{}", layout.cp));
-  if (layout.pp > 1) add(fmt::format("pp{}", layout.pp));
+  if (layout.pp > 1)
+    add(layout.chunks > 1 ? fmt::format("pp{}v{}", layout.pp, layout.chunks) : fmt::format("pp{}", layout.pp));
   if (layout.dp_shard > 1 && layout.dp_replicate > 1) {
     add(fmt::format("hybrid{}x{}", layout.dp_replicate, layout.dp_shard));
   } else if (layout.dp_shard > 1) {

@@ -16,8 +16,9 @@ struct Layout {
   int pp = 1;            // stages of consecutive blocks
   int dp_replicate = 1;  // copies of what dp_shard splits
   int dp_shard = 1;      // FSDP: each rank keeps a part of every parameter and gathers it when it is used
-  int cp = 1;            // a sequence over several ranks
+  int cp = 1;            // a sequence over several ranks, which keep parts of parameters as dp_shard's do
   int tp = 1;            // every product over several ranks
+  int chunks = 1;        // of consecutive blocks that each stage has, dealt out in turn (interleaved)
 
   int world() const { return pp * dp_replicate * dp_shard * cp * tp; }
   int size(Axis axis) const;

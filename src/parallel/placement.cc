@@ -60,8 +60,17 @@ Range sharded_range(int64_t size, int64_t pieces, int index, int count) {
   return {piece_end(index * pieces / count), piece_end((index + 1) * pieces / count)};
 }
 
-Range stage_blocks(int64_t num_blocks, int stage, int stages) {
-  return {stage * num_blocks / stages, (stage + 1) * num_blocks / stages};
+Range stage_blocks(int64_t num_blocks, int piece, int pieces) {
+  return {piece * num_blocks / pieces, (piece + 1) * num_blocks / pieces};
+}
+
+std::vector<int64_t> blocks_of_stage(int64_t num_blocks, int stage, const Layout& layout) {
+  std::vector<int64_t> blocks;
+  for (int piece = stage; piece < layout.pp * layout.chunks; piece += layout.pp) {
+    const Range some = stage_blocks(num_blocks, piece, layout.pp * layout.chunks);
+    for (int64_t block = some.begin; block < some.end; ++block) blocks.push_back(block);
+  }
+  return blocks;
 }
 
 Range flat_shard(int64_t elements, size_t order, int index, int count) {
@@ -77,8 +86,8 @@ bool holds(const ParameterList& list, const PlacedParameter& parameter, const La
   if (parameter.on_both_ends) return first || last;
   if (parameter.block < 0) return first;
   if (parameter.block >= list.num_blocks) return last;
-  const Range blocks = stage_blocks(list.num_blocks, stage, layout.pp);
-  return parameter.block >= blocks.begin && parameter.block < blocks.end;
+  const std::vector<int64_t> blocks = blocks_of_stage(list.num_blocks, stage, layout);
+  return std::ranges::binary_search(blocks, parameter.block);
 }
 
 std::vector<Held> holdings(const ParameterList& list, const Layout& layout, int rank) {
@@ -93,8 +102,9 @@ std::vector<Held> holdings(const ParameterList& list, const Layout& layout, int 
       boxes.push_back(tp_box(tensor, at(c, Axis::kTp), layout.tp));
       size += boxes.back().elements();
     }
+    const int parts = layout.dp_shard * layout.cp;  // cp cuts sequences: its ranks train the same parameters
     const Range kept =
-        layout.dp_shard == 1 ? Range{0, size} : flat_shard(size, p, at(c, Axis::kDpShard), layout.dp_shard);
+        parts == 1 ? Range{0, size} : flat_shard(size, p, at(c, Axis::kDpShard) * layout.cp + at(c, Axis::kCp), parts);
     int64_t start = 0;  // of the tensor in the parameter's memory as tp left it
     for (size_t t = 0; t < boxes.size(); ++t) {
       const int64_t length = boxes[t].elements();

@@ -55,8 +55,11 @@ struct Range {
 
 // Piece arithmetic of Placement: what rank `index` of `count` has of a dim of `size`.
 Range sharded_range(int64_t size, int64_t pieces, int index, int count);
-// Blocks of a pipeline's stage: [begin, end).
-Range stage_blocks(int64_t num_blocks, int stage, int stages);
+// Blocks of one of a pipeline's pieces: [begin, end). Piece i belongs to stage i mod pp; without chunks it is the
+// stage.
+Range stage_blocks(int64_t num_blocks, int piece, int pieces);
+// All blocks of a stage, ascending.
+std::vector<int64_t> blocks_of_stage(int64_t num_blocks, int stage, const Layout& layout);
 
 // FSDP cuts a parameter's memory, as tp left it, at multiples of kFlatBlock elements, so that sums over such blocks
 // (the gradient's norm) are one rank's each. `order`, the parameter's place in the list, turns the ranks, so that small

@@ -82,7 +82,8 @@ CpuRole on_cpu(const RoleSizes& role, const WorkloadSizes& w) {
   const Layout& layout = role.layout;
   const int64_t parameters = m.parameters / layout.tp;
   const int64_t whole = kFloat * parameters;
-  const int ranks = layout.pp * layout.dp_replicate * layout.dp_shard;
+  const int shards = layout.dp_shard * layout.cp;  // ranks that share sequences have parts as any others
+  const int ranks = layout.pp * layout.dp_replicate * shards;
   CpuRole out;
   out.shown.role = role.role;
   out.shown.weights = out.idle = whole;
@@ -96,8 +97,8 @@ CpuRole on_cpu(const RoleSizes& role, const WorkloadSizes& w) {
   }
   const int64_t passing = training_activations(m, w, ranks);
   out.shown.activations = std::max(passing, out.drawing - out.shown.kv_cache);
-  const int64_t share = trained(role) / (layout.tp * layout.pp * layout.dp_shard);
-  const bool sharded = layout.dp_replicate * layout.dp_shard > 1;
+  const int64_t share = trained(role) / (layout.tp * layout.pp * shards);
+  const bool sharded = layout.dp_replicate * shards > 1;
   const int64_t window = kFloat * (m.outside_parameters() + 2 * m.block_parameters()) / layout.tp;
   out.shown.masters_and_moments = 2 * kFloat * share;
   out.shown.gradients = sharded ? kFloat * share + window : kFloat * share;

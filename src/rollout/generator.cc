@@ -7,6 +7,7 @@
 #include "kernels/parallel_for.h"
 #include "kernels/tensor_view.h"
 #include "rollout/sampler.h"
+#include "rollout/split_sampler.h"
 
 namespace tandem {
 namespace {
@@ -159,37 +160,53 @@ TokenBatch Generator::make_batch(std::span<const ScheduledSequence> pass, std::v
 }
 
 void Generator::draw_tokens(const at::Tensor& normed, std::vector<Draw>& draws) const {
-  const int64_t vocab = decoder_.config().vocab_size, num_rows = normed.size(0);
-  const int64_t rows_at_once = decoder_.on_device() ? kDeviceLogitRows : kLogitRows;
-  const at::Tensor buffer = kernels::empty_fp32({std::min(rows_at_once, num_rows), vocab}, normed);
+  const int64_t num_rows = normed.size(0), rows_at_once = decoder_.on_device() ? kDeviceLogitRows : kLogitRows;
+  const bool split = decoder_.split() != nullptr;
+  const at::Tensor buffer =
+      split ? at::Tensor()
+            : kernels::empty_fp32({std::min(rows_at_once, num_rows), decoder_.config().vocab_size}, normed);
   size_t next = 0;
   for (int64_t begin = 0; begin < num_rows; begin += rows_at_once) {
     const int64_t count = std::min(rows_at_once, num_rows - begin);
-    at::Tensor logits = buffer.narrow(0, 0, count);
-    decoder_.logits(normed.narrow(0, begin, count), logits);
+    at::Tensor logits;
+    if (split) {
+      logits = decoder_.own_logits(normed.narrow(0, begin, count));
+    } else {
+      logits = buffer.narrow(0, 0, count);
+      decoder_.logits(normed.narrow(0, begin, count), logits);
+    }
     size_t end = next;
     while (end < draws.size() && static_cast<int64_t>(draws[end].row) < begin + count) ++end;
+    const std::span<Draw> some = std::span(draws).subspan(next, end - next);
+    next = end;
     if (decoder_.on_device()) {
-      draw_on_device(logits, std::span(draws).subspan(next, end - next));
-      next = end;
+      draw_on_device(logits, some);
       continue;
     }
-    const float* values = kernels::f32(logits);
-    kernels::parallel_for(static_cast<int64_t>(end - next), 1, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
-        Draw& draw = draws[next + i];
-        const Sequence& sequence = *draw.sequence;
-        SampleKey key = sequence.key();
-        key.sample_index = draw.sample_index;
-        const auto position = static_cast<uint32_t>(sequence.response_length());
-        const std::span row(values + (static_cast<int64_t>(draw.row) - begin) * vocab, static_cast<size_t>(vocab));
-        draw.take([&] {
-          return draw_token(row, sequence.request->params, options_.num_drawable,
-                            position + 1 >= sequence.request->params.min_tokens, uniform_for(key, position));
-        });
-      }
+    std::vector<SplitDraw> asked;
+    for (const Draw& draw : some) {
+      const Sequence& sequence = *draw.sequence;
+      SampleKey key = sequence.key();
+      key.sample_index = draw.sample_index;
+      const auto position = static_cast<uint32_t>(sequence.response_length());
+      const SamplingParams& params = sequence.request->params;
+      const float* row = kernels::f32(logits) + (static_cast<int64_t>(draw.row) - begin) * logits.size(1);
+      asked.push_back({{row, static_cast<size_t>(logits.size(1))},
+                       params,
+                       position + 1 >= params.min_tokens,
+                       uniform_for(key, position)});
+    }
+    if (split) {
+      std::vector<SplitDrawn> found = tandem::draw_tokens(*decoder_.split(), asked, options_.num_drawable);
+      for (size_t i = 0; i < some.size(); ++i)
+        some[i].token = std::move(found[i].token), some[i].failure = found[i].failure;
+      continue;
+    }
+    kernels::parallel_for(std::ssize(some), 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i)
+        some[i].take(
+            [&, &a = asked[i]] { return draw_token(a.own, a.params, options_.num_drawable, a.may_end, a.uniform); });
     });
-    next = end;
   }
 }
 

@@ -109,10 +109,11 @@ DrawnToken checked_draw(int32_t id, float logprob, float entropy) {
   return {id, logprob, entropy, {}};
 }
 
-std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const SamplingParams& params,
-                                       int64_t num_drawable) {
+namespace {
+
+std::vector<TokenLogprob> likeliest_ids(std::span<const float> logits, const kernels::RowStats& stats,
+                                        const SamplingParams& params, int64_t num_drawable) {
   const auto inverse = static_cast<float>(1.0 / params.effective_temperature());
-  const kernels::RowStats stats = kernels::row_stats(logits, inverse, false);
   const int64_t size = std::min<int64_t>(num_drawable, std::ssize(logits)),
                 wanted = std::min(params.top_logprobs, size);
   std::vector<TokenId> ids(static_cast<size_t>(size));
@@ -124,10 +125,23 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const Samp
   return top;
 }
 
+}  // namespace
+
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const SamplingParams& params,
+                                       int64_t num_drawable) {
+  const auto inverse = static_cast<float>(1.0 / params.effective_temperature());
+  return likeliest_ids(logits, kernels::row_stats(logits, inverse, false), params, num_drawable);
+}
+
 DrawnToken draw_token(std::span<const float> logits, const SamplingParams& params, int64_t num_drawable, bool may_end,
                       double uniform) {
   const auto inverse = static_cast<float>(1.0 / params.effective_temperature());
-  const kernels::RowStats stats = kernels::row_stats(logits, inverse, true);
+  return draw_token(logits, kernels::row_stats(logits, inverse, true), params, num_drawable, may_end, uniform);
+}
+
+DrawnToken draw_token(std::span<const float> logits, const kernels::RowStats& stats, const SamplingParams& params,
+                      int64_t num_drawable, bool may_end, double uniform) {
+  const auto inverse = static_cast<float>(1.0 / params.effective_temperature());
   const auto require_finite = [](bool finite) {
     if (!finite) not_finite();
   };
@@ -138,7 +152,7 @@ DrawnToken draw_token(std::span<const float> logits, const SamplingParams& param
     const float logprob = kernels::logprob(logits, id, inverse, stats);
     require_finite(std::isfinite(logprob));
     DrawnToken token{id, logprob, stats.entropy, {}};
-    if (params.top_logprobs > 0) token.top = top_logprobs(logits, params, num_drawable);
+    if (params.top_logprobs > 0) token.top = likeliest_ids(logits, stats, params, num_drawable);
     return token;
   };
 

@@ -14,6 +14,9 @@ class NonFiniteLogits : public DataError {  // the weights are broken, whatever 
  public:
   using DataError::DataError;
 };
+namespace kernels {
+struct RowStats;
+}
 
 struct TokenLogprob {
   TokenId id = 0;
@@ -35,6 +38,9 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, const Samp
 // may be drawn. NonFiniteLogits when they are not finite enough to draw from, DataError when all are barred.
 DrawnToken draw_token(std::span<const float> logits, const SamplingParams& params, int64_t num_drawable, bool may_end,
                       double uniform);
+// The same, given the statistics of the whole row at the temperature.
+DrawnToken draw_token(std::span<const float> logits, const kernels::RowStats& stats, const SamplingParams& params,
+                      int64_t num_drawable, bool may_end, double uniform);
 
 // Ids that may not be drawn while the response may not end.
 std::vector<TokenId> barred_ids(const SamplingParams& params, bool may_end);

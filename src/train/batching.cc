@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/rng.h"
+#include "model/sequence_split.h"
 #include "model/tensor_split.h"
 #include "train/fsdp.h"
 #include "train/pipeline.h"
@@ -64,15 +65,23 @@ std::vector<double> temperatures_of(SampleList samples) {
 }
 
 int64_t activation_bytes_per_token(const Decoder& decoder) {
-  return decoder.value_bytes() * decoder.config().num_hidden_layers * decoder.activations_per_token();
+  const int ranks = decoder.sequences() != nullptr ? decoder.sequences()->size() : 1;
+  return decoder.config().num_hidden_layers * (decoder.value_bytes() * decoder.activations_per_token() / ranks);
+}
+
+void keep_own_targets(PackedBatch& batch, const Decoder& decoder) {
+  if (decoder.sequences() == nullptr) return;
+  const Range rows = decoder.training_rows(batch.tokens);
+  keep_targets(batch, rows.begin, rows.end);
 }
 
 size_t kept_blocks(const Decoder& decoder, int64_t num_tokens, const BatchingOptions& options) {
   const auto blocks = static_cast<int64_t>(decoder.num_blocks());
   if (!options.may_recompute) return decoder.num_blocks();
   // Every block keeps its input.
-  const int64_t input = decoder.value_bytes() * decoder.config().hidden_size * num_tokens;
-  const int64_t rest = decoder.value_bytes() * decoder.activations_per_token() * num_tokens - input;
+  const int64_t ranks = decoder.sequences() != nullptr ? decoder.sequences()->size() : 1;
+  const int64_t input = decoder.value_bytes() * decoder.config().hidden_size * num_tokens / ranks;
+  const int64_t rest = decoder.value_bytes() * decoder.activations_per_token() * num_tokens / ranks - input;
   return static_cast<size_t>(std::clamp<int64_t>((options.activation_bytes - blocks * input) / rest, 0, blocks));
 }
 
@@ -102,9 +111,10 @@ void forward_backward(const Decoder& decoder, SampleList samples, const Batching
   const int64_t per_token = activation_bytes_per_token(decoder);
   size_t begin = 0;
   for (const size_t end : micro_batch_ends(per_token, samples, options)) {
-    const PackedBatch batch = pack(std::span(items).subspan(begin, end - begin), decoder.on_device());
+    PackedBatch batch = pack(std::span(items).subspan(begin, end - begin), decoder.on_device());
     Activations activations =
         decoder.forward_keeping(batch.tokens, kept_blocks(decoder, batch.tokens.num_tokens(), options));
+    keep_own_targets(batch, decoder);
     at::Tensor dx = head(begin, samples.subspan(begin, end - begin), batch, activations.x_TE);
     decoder.backward(batch.tokens, std::move(activations), dx, gradients);
     if (sharded != nullptr) sharded->finish_micro_batch();
@@ -120,8 +130,8 @@ std::optional<Optimizer::StepResult> guarded_step(Optimizer& optimizer, DecoderW
                                                   const BatchingOptions& options,
                                                   std::span<const TrainingSample> samples, bool unchanged,
                                                   const UpdateRanks& ranks, TensorSplit* split) {
-  const auto total = [&](const std::vector<double>& squares) {
-    if (ranks.pipeline != nullptr) return ranks.pipeline->total(squares);
+  const auto total = [&](std::vector<double> squares) {
+    if (ranks.pipeline != nullptr) squares = ranks.pipeline->of_all_stages(squares);
     return split != nullptr ? split->total(squares) : std::accumulate(squares.begin(), squares.end(), 0.0);
   };
   const auto make_step = [&] {

@@ -20,7 +20,7 @@ class Pipeline;
 // The ranks that an update is spread over; all null on one rank.
 struct UpdateRanks {
   FullyShardedModel* sharded = nullptr;
-  Pipeline* pipeline = nullptr;  // not beside another
+  Pipeline* pipeline = nullptr;  // its stage is what `sharded` spreads, if there is that
 };
 
 // A mini-batch whose loss or gradient is not finite. The weights are still those that it met.
@@ -73,6 +73,8 @@ std::vector<double> temperatures_of(SampleList samples);
 int64_t activation_bytes_per_token(const Decoder& decoder);
 // How many blocks, the last ones, can keep all activations of so many tokens.
 size_t kept_blocks(const Decoder& decoder, int64_t num_tokens, const BatchingOptions& options);
+// Leaves what this rank of a decoder that splits sequences has to predict, and its rows.
+void keep_own_targets(PackedBatch& batch, const Decoder& decoder);
 std::vector<size_t> micro_batch_ends(int64_t bytes_per_token, SampleList samples, const BatchingOptions& options);
 
 // Forward, head and backward of all samples in micro-batches; adds into `gradients`. With `sharded` the gradients of

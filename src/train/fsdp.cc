@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "kernels/side_work.h"
-#include "model/placements.h"
 
 namespace tandem {
 namespace {
@@ -41,15 +40,28 @@ at::Tensor part(const at::Tensor& tensor, const Range& range) {
   return tensor.view({-1}).narrow(0, range.begin, range.size());
 }
 
+// Which parameters are whose: of each block, and last of what stands outside the blocks.
+std::vector<std::vector<size_t>> units_of(const DecoderWeights& weights) {
+  std::vector<std::vector<size_t>> units(weights.layers.size() + 1);
+  size_t next = 0;
+  if (weights.embed_VE.defined()) units.back().push_back(next++);
+  for (size_t block = 0; block < weights.layers.size(); ++block)
+    for (size_t left = tensors_of(weights.layers[block]).size(); left > 0; --left) units[block].push_back(next++);
+  for (const size_t all = tensors_of(weights).size(); next < all;) units.back().push_back(next++);
+  return units;
+}
+
 at::Tensor zeros_fp32(const at::Tensor& like) { return at::zeros(like.sizes(), like.options().dtype(at::kFloat)); }
 
 }  // namespace
 
-FullyShardedModel::FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout, Routing routing)
+FullyShardedModel::FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout, Routing routing,
+                                     std::vector<size_t> places)
     : decoder_(decoder),
       world_(world),
       layout_(layout),
       routing_(std::move(routing)),
+      places_(std::move(places)),
       watch_(routing_.model, routing_.gradient_switch) {
   check(layout.tp == 1 && layout.cp == 1 && layout.pp == 1 && layout.world() == world.size(),
         "fully sharded training takes dp_shard and dp_replicate only");
@@ -63,23 +75,20 @@ FullyShardedModel::FullyShardedModel(Decoder& decoder, Communicator& world, cons
   check(topology.num_ranks() == world.size(), "the topology is not of these ranks");
   group_topology_ = topology.of(members);
 
-  const ParameterList list = placements(decoder.config());
-  units_.resize(static_cast<size_t>(list.num_blocks) + 1);
-  for (size_t p = 0; p < list.parameters.size(); ++p) {
-    components_.push_back(component_of(list.parameters[p].name));
-    const int64_t block = list.parameters[p].block;
-    units_[block < 0 ? units_.size() - 1 : static_cast<size_t>(block)].push_back(p);
-  }
   const DecoderWeights& whole = decoder.weights();
+  units_ = units_of(whole);
+  for (const NamedTensor& parameter : parameters(whole)) components_.push_back(component_of(parameter.name));
   for (const at::Tensor& tensor : tensors_of(whole))
     sizes_.push_back(tensor.numel()), shapes_.push_back(tensor.sizes().vec());
-  check(sizes_.size() == list.parameters.size(), "the architecture's list is not the decoder's");
+  if (places_.empty()) places_.resize(sizes_.size()), std::iota(places_.begin(), places_.end(), size_t{0});
+  check(places_.size() == sizes_.size(), "the list of parameters is not the decoder's");
 
   take_weights_from_decoder();
   for (Slot& slot : slots_) {
     slot.weights = new_layer(whole.layers[0], unset);
     slot.tensors = tensors_of(slot.weights);
   }
+  choose_routes();
 }
 
 // Whole outside the blocks; the blocks share two buffers in turn, so that one can travel while the other fills.
@@ -92,14 +101,13 @@ void FullyShardedModel::make_gradients() {
   gradients_ = mapped(outside, zeros_fp32);
   for (size_t i = 0; i + 1 < units_.size(); ++i) gradients_.layers.push_back(i % 2 == 0 ? even : odd);
   gradient_list_ = tensors_of(gradients_);
-  choose_routes();
 }
 
 FullyShardedModel::~FullyShardedModel() { decoder_.keep_blocks_in(nullptr); }
 
 Range FullyShardedModel::range(size_t parameter, int shard) const {
   return layout_.dp_shard == 1 ? Range{0, sizes_[parameter]}
-                               : flat_shard(sizes_[parameter], parameter, shard, layout_.dp_shard);
+                               : flat_shard(sizes_[parameter], places_[parameter], shard, layout_.dp_shard);
 }
 
 FullyShardedModel::Tensors FullyShardedModel::of_unit(const Tensors& all, size_t unit) const {
@@ -240,13 +248,21 @@ void FullyShardedModel::finish_micro_batch() {
   reducing_.push_back(beside([this, unit] { reduce(unit, of_unit(gradient_list_, unit)); }));
 }
 
-void FullyShardedModel::idle_micro_batch() {
-  const size_t blocks = units_.size() - 1;
-  for (size_t i = 0; i < blocks; ++i) weights(i);
-  for (size_t i = blocks; i-- > 0;) {
-    weights(i);
-    gradients_ready(i);
+void FullyShardedModel::idle_forward(Range blocks) {
+  for (int64_t i = blocks.begin; i < blocks.end; ++i) weights(static_cast<size_t>(i));
+}
+
+void FullyShardedModel::idle_backward(Range blocks) {
+  for (int64_t i = blocks.end; i-- > blocks.begin;) {
+    weights(static_cast<size_t>(i));
+    gradients_ready(static_cast<size_t>(i));
   }
+}
+
+void FullyShardedModel::idle_micro_batch() {
+  const Range all{0, std::ssize(units_) - 1};
+  idle_forward(all);
+  idle_backward(all);
   finish_micro_batch();
 }
 

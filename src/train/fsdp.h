@@ -4,7 +4,8 @@
 // dp_replicate > 1 the parts are kept once in each group of dp_shard ranks (hybrid shard).
 // A gradient is the sum over all ranks in rank order, whatever the layout: bitwise that of one rank which computes the
 // same micro-batches rank by rank, each from zero.
-// The decoder may itself be one rank's part of a tensor-parallel one; what is spread here is then that part.
+// The decoder may itself be one rank's part of a tensor-parallel one or a pipeline's stage; what is spread here is then
+// that part.
 // On a GPU the weights are bf16 and their fp32 masters are kept in parts too; gradients are fp32. What travels does so
 // beside the device's work, behind the part of it that it needs (kernels::run_beside).
 // How weights and gradients travel between several nodes is chosen by component (parallel/route_choice.h).
@@ -34,8 +35,9 @@ class FullyShardedModel : public BlockStore {
  public:
   // `layout`: dp_replicate and dp_shard only. The decoder, with all its weights, and `world` must outlive it; masters
   // that it has are let go. `world` is of devices where the decoder is on one. `routing`'s topology is that of `world`;
-  // empty: one node.
-  FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout, Routing routing = {});
+  // empty: one node. `places`: its parameters' in the list of the whole model, of which a stage has some; empty: all.
+  FullyShardedModel(Decoder& decoder, Communicator& world, const Layout& layout, Routing routing = {},
+                    std::vector<size_t> places = {});
   ~FullyShardedModel() override;
 
   Communicator& world() { return world_; }
@@ -64,6 +66,9 @@ class FullyShardedModel : public BlockStore {
   void finish_gradients();
   // The part in such a pass of a rank that has nothing to compute.
   void idle_micro_batch();
+  // Of some of the blocks; finish_micro_batch() is not among it.
+  void idle_forward(Range blocks);
+  void idle_backward(Range blocks);
   // Σ of squares of the gradient of each parameter, added up as on one rank.
   std::vector<double> gradient_squares();
   // After the optimizer has changed shards().
@@ -126,6 +131,7 @@ class FullyShardedModel : public BlockStore {
   std::unique_ptr<Communicator> group_;            // of those that make up one copy
   std::unique_ptr<Communicator> replicated_sums_;  // of all ranks, where there are several copies
   Routing routing_;
+  std::vector<size_t> places_;  // by parameter
   Topology group_topology_;
   std::vector<Component> components_;          // by parameter
   std::array<RouteChoice, 3> gathers_, sums_;  // by Component

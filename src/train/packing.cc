@@ -104,6 +104,18 @@ PackedBatch pack(std::span<const PackItem> items, bool row_per_target) {
   return packed;
 }
 
+void keep_targets(PackedBatch& batch, int64_t first_token, int64_t end_token) {
+  std::vector<int32_t> rows, place(batch.rows.size(), -1);
+  for (size_t r = 0; r < batch.rows.size(); ++r) {
+    if (batch.rows[r] < first_token || batch.rows[r] >= end_token) continue;
+    place[r] = static_cast<int32_t>(rows.size());
+    rows.push_back(batch.rows[r] - static_cast<int32_t>(first_token));
+  }
+  batch.rows = std::move(rows);
+  std::erase_if(batch.targets, [&](const PackTarget& target) { return place[target.row] < 0; });
+  for (PackTarget& target : batch.targets) target.row = place[target.row];
+}
+
 int64_t packed_tokens(std::span<const PackItem> items) {
   int64_t tokens = 0;
   for (size_t i = 0; i < items.size(); ++i)

@@ -35,6 +35,9 @@ struct PackedBatch {
 // `row_per_target`: a row is named again for each of its targets, as a GPU's head wants it.
 PackedBatch pack(std::span<const PackItem> items, bool row_per_target = false);
 
+// Of a batch of which a rank has these tokens only, what it has to predict; rows count from its first token.
+void keep_targets(PackedBatch& batch, int64_t first_token, int64_t end_token);
+
 // Tokens that pack() computes for them. A response's last token is never an input.
 int64_t packed_tokens(std::span<const PackItem> items);
 

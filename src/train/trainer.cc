@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/sequence_split.h"
 #include "model/tensor_split.h"
 #include "train/fsdp.h"
 #include "train/head.h"
@@ -21,13 +22,16 @@ void add(UpdateStats& total, const UpdateStats& part) {
   total.imbalance += part.imbalance, total.work += part.work;
 }
 
-// Tells the loss the log-probs of every sample of a micro-batch that starts at chosen[first].
+// Tells the loss the log-probs of every sample of a micro-batch that starts at chosen[first]. `sequences`: what has the
+// other tokens' targets; null: all are here.
 void set_sequences(MiniBatchLoss& loss, std::span<const size_t> chosen, size_t first, const PackedBatch& batch,
-                   std::span<const TargetStats> stats, SampleList samples) {
+                   std::span<const TargetStats> stats, SampleList samples, SequenceSplit* sequences) {
   std::vector<std::vector<double>> logprobs;
   for (const TrainingSample* sample : samples) logprobs.emplace_back(num_tokens(*sample));
   for (size_t t = 0; t < stats.size(); ++t)
     logprobs[batch.targets[t].item][batch.targets[t].position] = stats[t].logprob;
+  for (std::vector<double>& all : logprobs)
+    if (sequences != nullptr) sequences->collect(all);
   for (size_t i = 0; i < samples.size(); ++i) loss.set_logprobs(chosen[first + i], std::move(logprobs[i]));
 }
 
@@ -125,7 +129,7 @@ UpdateStats Trainer::accumulate(std::span<const TrainingSample> samples, Decoder
   stats.work = work_of_samples(computed);
   size_t rounds = 0;  // micro-batches of the rank that has most
   if (ranks_.sharded != nullptr) {
-    const WorkShare share = share_work(decoder_, computed, options_, ranks_.sharded->world());
+    const WorkShare share = share_work(decoder_, computed, options_, ranks_.sharded->world(), bytes_per_token());
     rounds = share.most_micro_batches, stats.imbalance = share.imbalance;
     keep_only(chosen, share.mine), keep_only(computed, share.mine);
   }
@@ -135,7 +139,8 @@ UpdateStats Trainer::accumulate(std::span<const TrainingSample> samples, Decoder
     const auto known = [&](size_t i) { return loss.has_logprobs(i); };
     if (loss.scope() == LossScope::kSequence &&
         !std::ranges::all_of(chosen.begin() + first, chosen.begin() + first + part.size(), known))
-      set_sequences(loss, chosen, first, batch, head_forward(decoder_, x, batch, temperatures, false), part);
+      set_sequences(loss, chosen, first, batch, head_forward(decoder_, x, batch, temperatures, false), part,
+                    decoder_.sequences());
     const TargetLoss target_loss = [&](size_t t, const TargetStats& target) {
       const PackTarget& where = batch.targets[t];
       return loss.token(chosen[first + where.item], where.position, target.logprob, target.entropy);
@@ -143,7 +148,7 @@ UpdateStats Trainer::accumulate(std::span<const TrainingSample> samples, Decoder
     return head_forward_backward(decoder_, x, batch, temperatures, with_entropy, target_loss, gradients);
   };
   if (ranks_.pipeline != nullptr) {
-    ranks_.pipeline->forward_backward(computed, options_, head, gradients, on_tokens);
+    ranks_.pipeline->forward_backward(computed, options_, head, gradients, on_tokens, ranks_.sharded, rounds);
   } else {
     forward_backward(decoder_, computed, options_, head, gradients, on_tokens, ranks_.sharded);
   }
@@ -155,18 +160,22 @@ UpdateStats Trainer::accumulate(std::span<const TrainingSample> samples, Decoder
 
 // What the ranks owe each other when a rank's own samples are through.
 void Trainer::finish(SampleList mine, size_t rounds, DecoderWeights& gradients, LossSums& sums) const {
+  if (ranks_.pipeline != nullptr) ranks_.pipeline->from_last(bytes_of(&sums, 1));
   if (FullyShardedModel* sharded = ranks_.sharded) {
-    const size_t done = micro_batch_ends(activation_bytes_per_token(decoder_), mine, options_).size();
+    const size_t done =
+        ranks_.pipeline != nullptr ? rounds : micro_batch_ends(bytes_per_token(), mine, options_).size();
     for (size_t i = done; i < rounds; ++i) sharded->idle_micro_batch();
     sharded->finish_gradients();
     add_up(sharded->world(), sums);
   }
-  if (ranks_.pipeline != nullptr) {
-    ranks_.pipeline->from_last(bytes_of(&sums, 1));
-    ranks_.pipeline->finish_gradients(gradients);
-  }
-  if (decoder_.split() != nullptr)
-    decoder_.split()->finish_gradients(ranks_.sharded != nullptr ? ranks_.sharded->gradient_shards() : gradients);
+  DecoderWeights& summed = ranks_.sharded != nullptr ? ranks_.sharded->gradient_shards() : gradients;
+  if (ranks_.pipeline != nullptr) ranks_.pipeline->finish_gradients(summed);
+  if (decoder_.split() != nullptr) decoder_.split()->finish_gradients(summed);
+}
+
+int64_t Trainer::bytes_per_token() const {
+  return ranks_.pipeline != nullptr ? ranks_.pipeline->activation_bytes_per_token()
+                                    : activation_bytes_per_token(decoder_);
 }
 
 std::vector<std::vector<float>> packed_logprobs(const Decoder& decoder, std::span<const PackItem> items,

@@ -45,6 +45,7 @@ class Trainer {
 
  private:
   void finish(SampleList mine, size_t rounds, DecoderWeights& gradients, LossSums& sums) const;
+  int64_t bytes_per_token() const;  // of activations
   void provide_logprobs(std::span<const TrainingSample> samples, bool unchanged, MiniBatchLoss& loss) const;
 
   Decoder& decoder_;

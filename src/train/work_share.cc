@@ -1,5 +1,6 @@
 #include "train/work_share.h"
 
+#include "model/sequence_split.h"
 #include "parallel/balance.h"
 
 namespace tandem {
@@ -41,25 +42,27 @@ size_t count_prompts(SampleList samples) {
 }  // namespace
 
 WorkShare share_work(const Decoder& decoder, SampleList samples, const BatchingOptions& options,
-                     const Communicator& ranks) {
-  const auto size = static_cast<size_t>(ranks.size());
+                     const Communicator& ranks, int64_t bytes_per_token) {
+  const int together = decoder.sequences() != nullptr ? decoder.sequences()->size() : 1;
+  const int parts = ranks.size() / together;
+  const auto size = static_cast<size_t>(parts);
   const bool by_prompt = count_prompts(samples) >= kGroupsPerRank * size;
   const auto units = make_units(samples, options.unit_samples, by_prompt, 4 * decoder.config().hidden_size);
   std::vector<int64_t> costs;
   for (const Unit& unit : units) costs.push_back(unit.cost);
-  const std::vector<int> rank_of = balanced_parts(costs, ranks.size());
+  const std::vector<int> rank_of = balanced_parts(costs, parts);
   std::vector<std::vector<size_t>> by_rank(size);
   for (size_t u = 0; u < units.size(); ++u)
     for (size_t i = units[u].begin; i < units[u].end; ++i) by_rank[static_cast<size_t>(rank_of[u])].push_back(i);
   WorkShare share;
-  share.imbalance = imbalance(costs, rank_of, ranks.size());
+  share.imbalance = imbalance(costs, rank_of, parts);
   for (const auto& chosen : by_rank) {
     std::vector<const TrainingSample*> theirs;
     for (const size_t i : chosen) theirs.push_back(samples[i]);
-    share.most_micro_batches = std::max(share.most_micro_batches,
-                                        micro_batch_ends(activation_bytes_per_token(decoder), theirs, options).size());
+    share.most_micro_batches =
+        std::max(share.most_micro_batches, micro_batch_ends(bytes_per_token, theirs, options).size());
   }
-  share.mine = std::move(by_rank[static_cast<size_t>(ranks.rank())]);
+  share.mine = std::move(by_rank[static_cast<size_t>(ranks.rank() / together)]);
   return share;
 }
 

@@ -14,9 +14,10 @@ struct WorkShare {
   double imbalance = 0;           // see balance.h
 };
 
+// `ranks`: with those that split their sequences, which have the same samples. `bytes_per_token`: of activations.
 // The samples of a prompt stay together where there are prompts enough to balance, so that it is computed once. Every
 // rank comes to the same result from the same samples.
 WorkShare share_work(const Decoder& decoder, SampleList samples, const BatchingOptions& options,
-                     const Communicator& ranks);
+                     const Communicator& ranks, int64_t bytes_per_token);
 
 }  // namespace tandem

@@ -94,6 +94,36 @@ TEST(Validate, Ranks) {
   });
   expect_refused(actor + "megatron.pipeline_model_parallel_size",
                  [=](Config& c) { two(c).megatron.pipeline_model_parallel_size = 2; });
+  const auto megatron = [=](Config& c, int64_t ranks, int64_t tp, int64_t pp, int64_t cp) {
+    two(c).strategy = "megatron";
+    c.trainer.n_gpus_per_node = ranks, c.actor_rollout_ref.rollout.tensor_model_parallel_size = tp;
+    MegatronConfig& sizes = c.actor_rollout_ref.actor.megatron;
+    sizes.tensor_model_parallel_size = tp, sizes.pipeline_model_parallel_size = pp, sizes.context_parallel_size = cp;
+  };
+  expect_fine([=](Config& c) { megatron(c, 4, 2, 2, 1); });
+  expect_fine([=](Config& c) { megatron(c, 4, 1, 2, 1); });
+  expect_fine([=](Config& c) { megatron(c, 8, 2, 2, 2); });
+  expect_refused(actor + "megatron.pipeline_model_parallel_size", [=](Config& c) { megatron(c, 4, 2, 4, 1); });
+  expect_refused(actor + "megatron.context_parallel_size", [=](Config& c) { megatron(c, 4, 2, 2, 2); });
+  expect_fine([=](Config& c) {
+    megatron(c, 4, 1, 2, 1);
+    c.actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size = 2;
+  });
+  expect_refused(actor + "megatron.virtual_pipeline_model_parallel_size", [=](Config& c) {
+    megatron(c, 4, 2, 1, 1);
+    c.actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size = 2;
+  });
+  expect_fine([=](Config& c) { two(c).ulysses_sequence_parallel_size = 2; });
+  expect_refused(actor + "ulysses_sequence_parallel_size",
+                 [=](Config& c) { two(c).ulysses_sequence_parallel_size = 4; });
+  expect_refused(actor + "ulysses_sequence_parallel_size", [=](Config& c) {
+    megatron(c, 2, 1, 1, 1);
+    c.actor_rollout_ref.actor.ulysses_sequence_parallel_size = 2;
+  });
+  expect_refused(actor + "fsdp_config.fsdp_size", [=](Config& c) {
+    two(c).ulysses_sequence_parallel_size = 2;
+    c.actor_rollout_ref.actor.fsdp_config.fsdp_size = 1;
+  });
   expect_refused("actor_rollout_ref.rollout.tensor_model_parallel_size",
                  [=](Config& c) { two(c), c.actor_rollout_ref.rollout.tensor_model_parallel_size = 2; });
 }

@@ -104,6 +104,19 @@ def trains_and_resumes():
     expect(responses("tp2of2")[:first] == responses("tp2of4")[:first], "more groups of two draw other tokens")
     run(*words("pipeline", **tensor, actor_rollout_ref__actor__megatron__pipeline_model_parallel_size=2))
     expect(responses("pipeline")[:first] == responses("two")[:first], "a pipeline draws other tokens")
+    megatron = "actor_rollout_ref__actor__megatron__"
+    run(*words("tp2pp2", ranks=4, **tensor, **{
+        megatron + "tensor_model_parallel_size": 2, megatron + "pipeline_model_parallel_size": 2,
+        "actor_rollout_ref__rollout__tensor_model_parallel_size": 2}))
+    expect(responses("tp2pp2")[:first] == responses("tp2of2")[:first], "a pipeline beside it draws other tokens")
+    run(*words("pp2fsdp2", ranks=4, **tensor, **{megatron + "pipeline_model_parallel_size": 2}))
+    run(*words("shared", steps=2, actor_rollout_ref__actor__ulysses_sequence_parallel_size=2))
+    for name in ("pp2fsdp2", "shared"):
+        expect(responses(name)[:first] == responses("two")[:first], f"{name} draws other tokens")
+    norms = {name: lines(f"{name}/metrics.jsonl")[0]["actor/grad_norm"]
+             for name in ("two", "tp2pp2", "pp2fsdp2", "shared")}
+    expect(all(abs(norm - norms["two"]) <= 1e-4 * norms["two"] for norm in norms.values()),
+           "the first gradient depends on the layout", str(norms))
     ppo = dict(algorithm__adv_estimator="gae", critic__optim__lr=1e-3, steps=2)
     for ranks in (1, 2):  # the critic learns on the leader alone
         run(*words(f"ppo{ranks}", ranks=ranks, **ppo))

@@ -2,16 +2,14 @@
 #include "engine/team.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <cstring>
 #include <map>
-#include <thread>
 
 #include "base/file.h"
 #include "checkpoint/scratch_folder.h"
 #include "engine/engine.h"
-#include "parallel/communicator_local.h"
+#include "engine/with_ranks.h"
 
 namespace tandem {
 namespace {
@@ -49,24 +47,14 @@ std::vector<PromptPtr> prompts() {
 // fn(leader, its store); the other ranks follow. `drawn`: the leader's.
 void with_team(const Layout& layout, const std::function<void(Engine&, TrajectoryStore&)>& fn,
                const DrawnSamples& drawn = {}) {
-  const int size = layout.world();
-  auto orders = make_local_group(size), work = make_local_group(size);
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < size; ++rank)
-    ranks.emplace_back([&, rank] {
-      omp_set_num_threads(1);
-      const auto store = std::make_shared<TrajectoryStore>();
-      EngineOptions mine = options();
-      if (rank == 0) mine.drawn = drawn;
-      Engine engine(mine, nullptr, store);
-      engine.join_team(std::make_shared<Team>(std::move(orders[rank]), std::move(work[rank]), layout));
-      if (rank == 0) {
-        fn(engine, *store);
-      } else {
-        engine.follow();
-      }
-    });
-  for (std::thread& rank : ranks) rank.join();
+  with_ranks(
+      layout,
+      [&](int rank, const std::shared_ptr<TrajectoryStore>& store) {
+        EngineOptions mine = options();
+        if (rank == 0) mine.drawn = drawn;
+        return std::make_unique<Engine>(mine, nullptr, store);
+      },
+      fn);
 }
 
 std::vector<std::vector<TokenId>> responses(const RolloutBatch& batch, const TrajectoryStore& store) {

@@ -76,7 +76,8 @@ Pass run_pass(const Decoder& decoder, bool keep_all) {
   Philox random(10);
   for (float& value : values(logits)) value = static_cast<float>(random.normal());
   at::Tensor dnormed = kernels::empty(normed.sizes()), dx = kernels::zeros(x.sizes());
-  decoder.logits_backward(logits, normed, dnormed, pass.gradients);
+  decoder.logits_backward(decoder.split() != nullptr ? decoder.split()->own_vocabulary(logits) : logits, normed,
+                          dnormed, pass.gradients);
   std::vector<int32_t> rows;
   for (int32_t i = 0; i < batch.num_tokens(); ++i) rows.push_back(i);
   decoder.final_norm_backward(dnormed, x, rows, dx, pass.gradients);

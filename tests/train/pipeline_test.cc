@@ -29,12 +29,13 @@ OptimizerOptions optimizer_options() {
   return options;
 }
 
-class PipelineTest : public testing::TestWithParam<std::tuple<bool, int>> {};
+class PipelineTest : public testing::TestWithParam<std::tuple<bool, std::pair<int, int>>> {};
 
 TEST_P(PipelineTest, TrainsAsOneRankDoes) {
-  const auto [qwen, stages] = GetParam();
+  const auto [qwen, shape] = GetParam();
+  const auto [stages, chunks] = shape;
   ModelConfig config = random_model(qwen);
-  config.num_hidden_layers = 5;  // stages of two sizes
+  config.num_hidden_layers = 7;  // stages and chunks of two sizes
   Decoder alone = random_decoder(config);
   Optimizer alone_optimizer(alone.weights(), optimizer_options());
   DecoderWeights gradient = zero_weights(config);
@@ -43,10 +44,10 @@ TEST_P(PipelineTest, TrainsAsOneRankDoes) {
   UpdateStats expected;
   for (uint64_t step = 0; step < 2; ++step) expected = reference.update(random_samples(config, step));
 
-  run_ranks(stages, [&](Communicator& world) {
+  run_ranks(stages, [&, qwen = qwen, chunks = chunks](Communicator& world) {
     omp_set_num_threads(1);
     Decoder decoder = random_decoder(config);
-    Pipeline pipeline(decoder, world);
+    Pipeline pipeline(decoder, world.duplicate(), chunks);
     Optimizer optimizer(pipeline.stage().weights(), optimizer_options());
     Trainer trainer(pipeline.stage(), optimizer, trainer_options(), {.pipeline = &pipeline});
     pipeline.enter_training();
@@ -70,10 +71,14 @@ TEST_P(PipelineTest, TrainsAsOneRankDoes) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, PipelineTest, testing::Combine(testing::Bool(), testing::Values(2, 4)),
+INSTANTIATE_TEST_SUITE_P(Stages, PipelineTest,
+                         testing::Combine(testing::Bool(),
+                                          testing::Values(std::pair(2, 1), std::pair(4, 1), std::pair(2, 2),
+                                                          std::pair(2, 3), std::pair(3, 2))),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param) ? "qwen3_pp" : "llama_pp") +
-                                  std::to_string(std::get<1>(info.param));
+                                  std::to_string(std::get<1>(info.param).first) + "_of_" +
+                                  std::to_string(std::get<1>(info.param).second);
                          });
 
 TEST(Pipeline, RefusesMoreStagesThanBlocks) {
@@ -81,7 +86,7 @@ TEST(Pipeline, RefusesMoreStagesThanBlocks) {
   EXPECT_THROW(run_ranks(4,
                          [&](Communicator& world) {
                            Decoder decoder = random_decoder(config);
-                           Pipeline pipeline(decoder, world);
+                           Pipeline pipeline(decoder, world.duplicate());
                          }),
                ConfigError);
 }

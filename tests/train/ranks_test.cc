@@ -174,7 +174,8 @@ TEST_F(EveryLossOnRanks, TensorParallel) {
 TEST_F(EveryLossOnRanks, Pipeline) {
   expect_same_on_two_ranks([&](Communicator& world) {
     struct Rank {
-      Rank(const ModelConfig& config, Communicator& world) : decoder(random_decoder(config)), pipeline(decoder, world) {
+      Rank(const ModelConfig& config, Communicator& world)
+          : decoder(random_decoder(config)), pipeline(decoder, world.duplicate()) {
         pipeline.enter_training();
       }
       Decoder decoder;
