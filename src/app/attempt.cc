@@ -92,7 +92,7 @@ Attempt::~Attempt() = default;
 
 void Attempt::start_ranks() {
   if (num_ranks(context_.config) == 1) return;
-  ranks_.emplace(rank_plan(context_.config), context_.words, context_.runtime);
+  ranks_.emplace(rank_plan(context_.config, context_.ranks), context_.words, context_.runtime);
   team_ = ranks_->team(optimizer_steps(context_));
   actor_.worker(0).join_team(team_);
 }

@@ -21,7 +21,8 @@ namespace tandem {
 
 // What an attempt works with; all of it must outlive it.
 struct AttemptContext {
-  const Config& config;
+  const Config& config;                   // on the attempt's ranks
+  const std::vector<int>& ranks;          // their numbers; empty: all
   const std::vector<std::string>& words;  // what a rank is started with
   const Chat& chat;
   size_t train_rows;

@@ -1,6 +1,7 @@
 #include "app/ranks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "app/options.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "control/elastic.h"
 #include "control/pulse.h"
 #include "kernels/device_ops.h"
 #include "parallel/communicator_nccl.h"
@@ -25,6 +27,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kGoodbye = 5s;  // for a rank to end by itself
+constexpr auto kShown = 1s;    // that a process which only shows it can run does so
+constexpr auto kTryOut = 20s;  // for such processes to start and end
 // Between two verbs the leader may score, validate or save for hours; a leader that is gone is noticed at once.
 constexpr Timeout kOrderTimeout = std::chrono::hours(24 * 30);
 
@@ -54,6 +58,8 @@ std::string gpu_of(int rank) {
 WorkerSpec worker_of(int rank, uint16_t port, const RankPlan& plan, const std::vector<std::string>& words) {
   WorkerSpec spec{.role = "actor", .device = plan.gpus ? "cuda:" + gpu_of(rank) : "cpu", .rank = rank};
   spec.arguments = {"tandem", words.at(0), "--rank", std::to_string(rank), "--port", std::to_string(port)};
+  if (!plan.ranks.empty())
+    spec.arguments.insert(spec.arguments.end(), {"--among", fmt::format("{}", fmt::join(plan.ranks, ","))});
   spec.arguments.insert(spec.arguments.end(), words.begin() + 1, words.end());
   spec.environment = {"TANDEM_LOG=error"};  // what the configuration has to say the first rank says
   if (plan.gpus) spec.environment.push_back("CUDA_VISIBLE_DEVICES=" + gpu_of(rank));
@@ -73,9 +79,32 @@ Layout run_layout(const Config& config) {
   return {.dp_replicate = data / shard, .dp_shard = shard, .tp = tp};
 }
 
-RankPlan rank_plan(const Config& config) {
+Config on_ranks(Config config, const std::vector<int>& ranks) {
+  if (ranks.empty()) return config;
+  const Layout planned = run_layout(config);
+  config.trainer.n_gpus_per_node = static_cast<int64_t>(ranks.size());
+  const int data = static_cast<int>(ranks.size()) / planned.tp;
+  config.actor_rollout_ref.actor.fsdp_config.fsdp_size = shard_size(data, planned.dp_shard);
+  return config;
+}
+
+RankPlan rank_plan(const Config& config, std::vector<int> ranks) {
   return {run_layout(config), std::chrono::seconds(config.actor_rollout_ref.nccl_timeout),
-          !kernels::choose_device(config.trainer.device).is_cpu()};
+          !kernels::choose_device(config.trainer.device).is_cpu(), std::move(ranks)};
+}
+
+int RankPlan::place(int number) const {
+  if (ranks.empty()) return number;
+  const auto found = std::ranges::find(ranks, number);
+  check(found != ranks.end(), "a rank that is not among those that are there");
+  return static_cast<int>(found - ranks.begin());
+}
+
+bool could_start(const RankPlan& plan, const std::vector<int>& ranks, const std::vector<std::string>& words,
+                 Runtime& runtime) {
+  std::vector<WorkerSpec> workers;
+  for (const int rank : ranks) workers.push_back(worker_of(rank, 0, plan, words));
+  return runtime.try_out(workers, kTryOut);
 }
 
 namespace {
@@ -106,8 +135,13 @@ std::unique_ptr<Runtime> make_runtime(const Config& config) {
 RankGroup::RankGroup(const RankPlan& plan, const std::vector<std::string>& words, Runtime& runtime)
     : plan_(plan), runtime_(runtime), place_(Rendezvous::serve("127.0.0.1", 0, plan.timeout)) {
   std::vector<WorkerSpec> workers;
-  for (int rank = 1; rank < plan.size(); ++rank) workers.push_back(worker_of(rank, place_.port(), plan, words));
-  runtime_.start(workers);
+  for (int place = 1; place < plan.size(); ++place)
+    workers.push_back(worker_of(plan.number(place), place_.port(), plan, words));
+  try {
+    runtime_.start(workers);
+  } catch (const IoError& error) {
+    throw WorkerLost(error.what());
+  }
 }
 
 RankGroup::~RankGroup() {
@@ -140,9 +174,11 @@ void join_and_work(const RankPlan& plan, const RankAddress& address, const RankW
   const auto tell = [&pulse](std::string_view what) {
     if (pulse) pulse->doing(what);
   };
-  const Rendezvous place = Rendezvous::join("127.0.0.1", address.port, plan.timeout);
-  place.arrive(address.rank);
-  const auto team = make_team(place, plan, address.rank, tell);
+  if (address.port == 0) return std::this_thread::sleep_for(kShown);
+  const Rendezvous meeting = Rendezvous::join("127.0.0.1", address.port, plan.timeout);
+  const int place = plan.place(address.rank);
+  meeting.arrive(place);
+  const auto team = make_team(meeting, plan, place, tell);
   int64_t optimizer_steps = 0;
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
   work(team, optimizer_steps);
@@ -177,9 +213,9 @@ int follow_ranks(const RankPlan& plan, const RankAddress& address, const RankWor
 }
 
 int follow_run(const Config& config, const RankAddress& address) {
-  return follow_ranks(rank_plan(config), address, [&](std::shared_ptr<Team> team, int64_t optimizer_steps) {
-    follow(config, std::move(team), optimizer_steps);
-  });
+  return follow_ranks(
+      rank_plan(config, address.among), address,
+      [&](std::shared_ptr<Team> team, int64_t optimizer_steps) { follow(config, std::move(team), optimizer_steps); });
 }
 
 }  // namespace tandem

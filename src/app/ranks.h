@@ -18,22 +18,34 @@ namespace tandem {
 int num_ranks(const Config& config);
 Layout run_layout(const Config& config);
 std::unique_ptr<Runtime> make_runtime(const Config& config);
+// The same run on some of its ranks only (their numbers); empty: all.
+Config on_ranks(Config config, const std::vector<int>& ranks);
 
 // How processes work together.
 struct RankPlan {
   Layout layout;
-  Timeout timeout;    // of an exchange
-  bool gpus = false;  // each has one of its own
+  Timeout timeout;              // of an exchange
+  bool gpus = false;            // each has one of its own
+  std::vector<int> ranks = {};  // their numbers where some of the planned ones are missing; empty: 0, 1, ...
 
   int size() const { return layout.world(); }
+  int number(int place) const { return ranks.empty() ? place : ranks[static_cast<size_t>(place)]; }
+  int place(int number) const;  // among those that are there
 };
-RankPlan rank_plan(const Config& config);
+// `config`: on these ranks.
+RankPlan rank_plan(const Config& config, std::vector<int> ranks = {});
 
-// Where a started rank finds the others. rank 0: this process was started by the user.
+// Where a started rank finds the others. rank 0: this process was started by the user. port 0: there is nobody to find,
+// the process only shows that it can run.
 struct RankAddress {
   int rank = 0;
   uint16_t port = 0;
+  std::vector<int> among = {};  // as RankPlan::ranks
 };
+
+// Whether these ranks could be started now. Takes seconds; any thread.
+bool could_start(const RankPlan& plan, const std::vector<int>& ranks, const std::vector<std::string>& words,
+                 Runtime& runtime);
 
 // The others of one group, from their start to their end. WorkerLost or CommunicationError where one does not come.
 class RankGroup {
@@ -60,6 +72,6 @@ class RankGroup {
 // A started rank's whole life; returns the exit code. `work` is given its team and the run's optimizer steps.
 using RankWork = std::function<void(std::shared_ptr<Team> team, int64_t optimizer_steps)>;
 int follow_ranks(const RankPlan& plan, const RankAddress& address, const RankWork& work);
-int follow_run(const Config& config, const RankAddress& address);
+int follow_run(const Config& config, const RankAddress& address);  // `config`: on the address's ranks
 
 }  // namespace tandem

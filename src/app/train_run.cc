@@ -63,6 +63,7 @@ std::unique_ptr<SamplesLog> dump_of(const std::optional<std::string>& folder, in
 
 TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
     : config_(supported(std::move(config))),
+      group_config_(config_),
       words_({"train"}),
       folder_(run_folder(config_)),
       chat_(resolve_model(config_.actor_rollout_ref.model.path)),
@@ -94,8 +95,8 @@ TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
 }
 
 AttemptContext TrainRun::context() {
-  return {config_,  words_, chat_,    train_data_.size(), store_, reward_,
-          journal_, guard_, watched_, progress_,          timer_, *runtime_};
+  return {group_config_, ranks_,   words_,    chat_,  train_data_.size(), store_, reward_, journal_,
+          guard_,        watched_, progress_, timer_, *runtime_};
 }
 
 void TrainRun::take(const Progressed& progressed) {
@@ -116,11 +117,14 @@ void TrainRun::resume() {
     take({});
   }
   open_journal();  // after data that does not fit was refused: before any file is touched
-  const auto kept = kept_records(resumed_from_.has_value());
+  open_records_after(kept_records(resumed_from_.has_value()));
+  if (num_ranks(config_) > 1) worker_file_.emplace(folder_ / "workers.json", *runtime_);
+}
+
+void TrainRun::open_records_after(std::optional<int64_t> kept) {
   tracker_ = open_records(config_.trainer, folder_, resolved_yaml(config_), kept);
   samples_.emplace(folder_ / "samples.jsonl", kept);
-  written_ = {step_, step_};
-  if (num_ranks(config_) > 1) worker_file_.emplace(folder_ / "workers.json", *runtime_);
+  written_ = {step_, step_, ranks_};
 }
 
 void TrainRun::open_journal() {
@@ -157,7 +161,10 @@ void TrainRun::steps() {
     const Metrics metrics = validate(step_);
     tracker_->log(step_, metrics);
   }
-  while (!config_.trainer.val_only && step_ < total_steps_ && !interrupted()) one_step();
+  while (!config_.trainer.val_only && step_ < total_steps_ && !interrupted()) {
+    if (misses_ranks()) look_for_ranks();
+    one_step();
+  }
   saver_.wait();
   if (interrupted() && step_ > saver_.saved_step()) {  // it came after the last save
     saver_.after_step(progressed(), true, [] {});
@@ -184,7 +191,7 @@ void TrainRun::one_step() {
       const auto waiting = timer_.scope("data_wait");
       return prompts_->take(count);
     };
-    if (journal_) journal_->begin_step(step_ + 1);
+    if (journal_) journal_->begin_step(step_ + 1, layout_name(run_layout(group_config_)));
     guard_.begin_step(step_ + 1);
     result = attempt_->program().step(next_prompts, step_);
     ++step_;
@@ -215,6 +222,7 @@ void TrainRun::finish_step(const StepResult& result, double seconds) {
   if (step_ <= written_.metrics) return saver_.after_step(progressed(), interrupted(), [] {});
   if (validation_data_ && due(config_.trainer.test_freq)) metrics.merge(validate(step_));
   metrics.merge(saver_.take_metrics());
+  if (num_ranks(config_) > 1) metrics.set("perf/ranks", num_ranks(group_config_));
   if (restarts_.total() > 0) metrics.set("perf/recoveries", static_cast<double>(restarts_.total()));
   const double score = metrics.get("critic/score/mean").value_or(0);
   const double length = metrics.get("response_length/mean").value_or(0);

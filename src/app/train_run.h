@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,15 +61,26 @@ class TrainRun {
 
   AttemptContext context();
   void recover(std::string cause);
-  void rebuild();
+  std::optional<std::string> rebuilt(const std::vector<int>& ranks);
+  void rebuild(const std::vector<int>& ranks);
   void restore();
+  void use_ranks(std::vector<int> ranks);
+  void open_records_after(std::optional<int64_t> kept);
+  [[noreturn]] void give_up(const std::string& cause, const std::string& why);
+  std::vector<int> go_on_without(const std::vector<int>& ranks, const std::string& cause) const;
+  bool misses_ranks() const;
+  void look_for_ranks();
+  void take_back_ranks();
 
   // What is written already, and stays: steps that are made again write nothing.
   struct Written {
     int64_t samples = 0, metrics = 0;  // the last step
+    std::vector<int> ranks;            // that made it
   };
 
   Config config_;
+  Config group_config_;     // the same on the ranks that are there
+  std::vector<int> ranks_;  // their numbers; empty: all
   std::vector<std::string> words_;
   std::filesystem::path folder_;
   Chat chat_;
@@ -96,6 +108,8 @@ class TrainRun {
   RestartBudget restarts_;
   std::optional<Clock::time_point> recovering_since_;  // until the run is where it was
   double recovery_seconds_ = 0;                        // not yet reported
+  Clock::time_point next_look_;                        // whether missing ranks can come back
+  std::future<bool> can_come_back_;
   RunSummary summary_;
 };
 

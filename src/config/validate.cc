@@ -7,11 +7,22 @@
 
 #include "config/checker.h"
 #include "config/load.h"
+#include "config/validate_ranks.h"
 
 namespace tandem {
 namespace {
 
 using Checker = ConfigChecker<Config>;
+
+void check_adaptive_batch(Checker& check, const DataConfig& data) {
+  const AdaptiveBatchConfig& batch = data.adaptive_batch;
+  check.between(batch.min_size, 0, data.train_batch_size, "data.adaptive_batch.min_size");
+  check.between(batch.step, 0, data.train_batch_size, "data.adaptive_batch.step");
+  check.require(
+      batch.low_utilization > 0 && batch.low_utilization < batch.high_utilization && batch.high_utilization <= 1,
+      "data.adaptive_batch.low_utilization", "must lie between 0 and high_utilization, which is 1 at most");
+  check.between(batch.patience, 1, kMaxCount, "data.adaptive_batch.patience");
+}
 
 void check_data(Checker& check, const DataConfig& data) {
   const auto paths = [&](const std::vector<std::string>& files, const std::string& key) {
@@ -23,6 +34,7 @@ void check_data(Checker& check, const DataConfig& data) {
   check.named(data.prompt_key, "data.prompt_key");
   check.named(data.reward_fn_key, "data.reward_fn_key");
   check.between(data.train_batch_size, 1, kMaxBatch, "data.train_batch_size");
+  check_adaptive_batch(check, data);
   check.between(data.val_batch_size, 1, kMaxBatch, "data.val_batch_size");
   check.between(data.max_prompt_length, 1, kMaxLength, "data.max_prompt_length");
   check.between(data.max_response_length, 1, kMaxLength, "data.max_response_length");
@@ -229,47 +241,6 @@ void check_algorithm(Checker& check, const Config& config) {
   check_correction(check, algorithm.rollout_correction);
 }
 
-void check_ranks(Checker& check, const Config& config) {
-  const int64_t ranks = config.trainer.n_gpus_per_node;
-  const ActorConfig& actor = config.actor_rollout_ref.actor;
-  check.between(config.actor_rollout_ref.nccl_timeout, 1, 1'000'000, "actor_rollout_ref.nccl_timeout");
-  const std::string at = "actor_rollout_ref.actor.";
-  const bool tensor_parallel = ranks > 1 && actor.strategy == "megatron";
-  check.require(ranks == 1 || tensor_parallel || actor.strategy == "fsdp" || actor.strategy == "fsdp2", at + "strategy",
-                "several ranks work with fsdp or megatron: use one of them, or trainer.n_gpus_per_node=1");
-  const int64_t tp = actor.megatron.tensor_model_parallel_size;
-  check.require(tp >= 1 && ranks % tp == 0 && (tp == 1 || tensor_parallel), at + "megatron.tensor_model_parallel_size",
-                fmt::format("must divide trainer.n_gpus_per_node={}, and goes with actor.strategy=megatron", ranks));
-  const int64_t pp = actor.megatron.pipeline_model_parallel_size;
-  check.require(pp == 1 || (pp == ranks && tensor_parallel && tp == 1), at + "megatron.pipeline_model_parallel_size",
-                fmt::format("must be 1, or trainer.n_gpus_per_node={} with actor.strategy=megatron: a pipeline goes "
-                            "beside no other parallelism so far",
-                            ranks));
-  check.require(
-      config.actor_rollout_ref.rollout.tensor_model_parallel_size == tp,
-      "actor_rollout_ref.rollout.tensor_model_parallel_size",
-      fmt::format("must be {}: training and rollout share their weights, so it is that of actor.megatron with "
-                  "actor.strategy=megatron, else 1",
-                  tp));
-  const AlgorithmConfig& algorithm = config.algorithm;
-  check.require(tp == 1 || (!algorithm.rollout_correction.rollout_is && !algorithm.rollout_correction.rollout_rs),
-                "algorithm.rollout_correction.rollout_is", "not with tensor parallelism so far: leave it out");
-  check.require(tp == 1 || algorithm.adv_estimator != "optimal_token_baseline", "algorithm.adv_estimator",
-                "not with tensor parallelism so far: use another estimator");
-  const int64_t shard = actor.fsdp_config.fsdp_size;
-  check.require(shard == -1 || shard >= 1, at + "fsdp_config.fsdp_size", "must be 1 or more, or -1 for all ranks");
-  check.require(
-      tp < 1 || shard < 1 || ranks == 1 || ranks / tp % shard == 0, at + "fsdp_config.fsdp_size",
-      fmt::format("must divide the {} data-parallel ranks, or be -1 for all", ranks / std::max<int64_t>(tp, 1)));
-  const std::string& loss = actor.policy_loss.loss_mode;
-  check.require(
-      pp == 1 || (loss != "clip_cov" && loss != "kl_cov"), at + "policy_loss.loss_mode",
-      "clip_cov and kl_cov need a whole mini-batch's log-probs first, which no rank of a pipeline can compute "
-      "alone: share the work by actor.strategy=fsdp or by tensor parallelism");
-  check.require(ranks == 1 || !config.actor_rollout_ref.model.uses_lora(), "actor_rollout_ref.model.lora_rank",
-                "adapters train on one rank so far: use trainer.n_gpus_per_node=1");
-}
-
 void check_trainer(Checker& check, const Config& config) {
   const TrainerConfig& trainer = config.trainer;
   check.between(trainer.total_epochs, 1, 1'000'000, "trainer.total_epochs");
@@ -307,8 +278,10 @@ void check_trainer(Checker& check, const Config& config) {
   check.between(trainer.fault.max_restarts, 0, kMaxCount, "trainer.fault.max_restarts");
   check.require(std::isfinite(trainer.fault.window_minutes) && trainer.fault.window_minutes > 0,
                 "trainer.fault.window_minutes", "must be above 0");
-  check.require(trainer.runtime == "local" || trainer.n_gpus_per_node > 1, "trainer.runtime",
-                "Ray starts the other ranks, and with trainer.n_gpus_per_node=1 there are none: leave it out");
+  const bool pools = trainer.resource_pools.critic == "own" || trainer.resource_pools.reference == "own";
+  check.require(trainer.runtime == "local" || trainer.n_gpus_per_node > 1 || pools, "trainer.runtime",
+                "it is that of the other ranks, and with trainer.n_gpus_per_node=1 there are none: leave it out");
+  check_elasticity(check, trainer);
   check.require(trainer.ray.cpus_per_rank > 0, "trainer.ray.cpus_per_rank", "must be above 0");
   check.at_least(trainer.preflight.min_storage_gb_per_s, 0, "trainer.preflight.min_storage_gb_per_s");
   check.between(trainer.preflight.storage_test_mb, 0, 1'000'000, "trainer.preflight.storage_test_mb");
@@ -318,6 +291,7 @@ void check_trainer(Checker& check, const Config& config) {
   check.between(trainer.n_gpus_per_node, 1, 1024, "trainer.n_gpus_per_node");
   check.between(trainer.num_threads, 0, 4096, "trainer.num_threads");
   check_ranks(check, config);
+  check_pools(check, config);
   check_outlooks(check, trainer);
   check.between(config.numerics.virtual_tp, 1, 1024, "numerics.virtual_tp");
 }
