@@ -24,11 +24,15 @@ if(NOT EXISTS "${tandem_wheels}/torch/lib/libtorch_cpu.so")
 endif()
 
 # Imported, so that an installed tree names them and cmake/tandem-config.cmake.in says where they lie there.
+# The wheel carries headers of another fmt, whose code would be compiled into every file anew: the package's own come first.
+get_target_property(fmt_include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/one_fmt)
+file(CREATE_LINK ${fmt_include}/fmt ${CMAKE_BINARY_DIR}/one_fmt/fmt SYMBOLIC)
 set(tandem_torch_include ${tandem_wheels}/torch/include)
 add_library(tandem_torch INTERFACE IMPORTED GLOBAL)
 target_include_directories(tandem_torch SYSTEM INTERFACE
-  ${tandem_torch_include} ${tandem_torch_include}/torch/csrc/api/include)
-target_compile_definitions(tandem_torch INTERFACE AT_PER_OPERATOR_HEADERS FMT_HEADER_ONLY)  # the torch wheel carries a newer fmt than Debian: headers only, so that both can be linked
+  ${CMAKE_BINARY_DIR}/one_fmt ${tandem_torch_include} ${tandem_torch_include}/torch/csrc/api/include)
+target_compile_definitions(tandem_torch INTERFACE AT_PER_OPERATOR_HEADERS)
 # libtorch's own OpenMP runtime, so that its threads and ours are one pool.
 target_compile_options(tandem_torch INTERFACE -fopenmp)
 foreach(name libtorch_cpu.so libc10.so libgomp.so.1)

@@ -16,7 +16,7 @@ install(TARGETS ${libraries} EXPORT tandem ARCHIVE DESTINATION lib)
 install(EXPORT tandem NAMESPACE tandem:: FILE tandem-targets.cmake DESTINATION lib/cmake/tandem)
 install(FILES ${CMAKE_BINARY_DIR}/shims/libtandem_tokenizers.a DESTINATION lib)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/ DESTINATION include/tandem FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY ${tandem_torch_include}/ DESTINATION include/tandem-torch)
+install(DIRECTORY ${tandem_torch_include}/ DESTINATION include/tandem-torch PATTERN fmt EXCLUDE)  # the package's fmt serves both
 
 foreach(library ${tandem_arrow_libraries})
   get_filename_component(name ${library} NAME)
