@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "app/chat.h"
+#include "app/command.h"
 #include "app/options.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -37,12 +38,13 @@ std::unique_ptr<Communicator> with_gpus(std::unique_ptr<Communicator> host, Time
   return std::unique_ptr<Communicator>(make(host.release(), timeout.count()));
 }
 
-std::shared_ptr<Team> make_team(const Rendezvous& place, const RankPlan& plan, int rank,
-                                std::function<void(std::string_view)> on_order = {}) {
+std::shared_ptr<Team> make_team(const Rendezvous& place, const RankPlan& plan, int rank, TeamHooks hooks,
+                                std::shared_ptr<InFlight> in_flight) {
   auto orders = place.communicator(rank, plan.size(), "orders", kOrderTimeout);
   auto work = place.communicator(rank, plan.size(), "work", plan.timeout);
   if (plan.gpus) work = with_gpus(std::move(work), plan.timeout);
-  return std::make_shared<Team>(std::move(orders), std::move(work), plan.layout, std::move(on_order));
+  work->show_in(std::move(in_flight));
+  return std::make_shared<Team>(std::move(orders), std::move(work), plan.layout, std::move(hooks));
 }
 
 // The name of the GPU that is `rank`'s among those that this process may use.
@@ -66,7 +68,31 @@ WorkerSpec worker_of(int rank, uint16_t port, const RankPlan& plan, const std::v
   return spec;
 }
 
+WorkerSpec role_worker(const std::string& role, int place, uint16_t port, const std::vector<std::string>& words) {
+  WorkerSpec spec{.role = role, .device = "cpu"};
+  spec.arguments = {"tandem", words.at(0),           "--role", role,
+                    "--rank", std::to_string(place), "--port", std::to_string(port)};
+  spec.arguments.insert(spec.arguments.end(), words.begin() + 1, words.end());
+  spec.environment = {"TANDEM_LOG=error"};
+  return spec;
+}
+
 }  // namespace
+
+int64_t threads_of_a_rank(const Config& config) {
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const int64_t threads = config.trainer.num_threads > 0 ? config.trainer.num_threads : cores;
+  return std::max<int64_t>(1, threads / num_ranks(config));
+}
+
+std::vector<std::string> own_roles(const Config& config) {
+  std::vector<std::string> roles;
+  if (config.trainer.resource_pools.critic == "own") roles.emplace_back("critic");
+  if (config.trainer.resource_pools.reference == "own") roles.emplace_back("reference");
+  return roles;
+}
+
+bool has_others(const Config& config) { return num_ranks(config) > 1 || !own_roles(config).empty(); }
 
 int num_ranks(const Config& config) { return static_cast<int>(config.trainer.n_gpus_per_node); }
 
@@ -90,7 +116,7 @@ Config on_ranks(Config config, const std::vector<int>& ranks) {
 
 RankPlan rank_plan(const Config& config, std::vector<int> ranks) {
   return {run_layout(config), std::chrono::seconds(config.actor_rollout_ref.nccl_timeout),
-          !kernels::choose_device(config.trainer.device).is_cpu(), std::move(ranks)};
+          !kernels::choose_device(config.trainer.device).is_cpu(), own_roles(config), std::move(ranks)};
 }
 
 int RankPlan::place(int number) const {
@@ -107,36 +133,13 @@ bool could_start(const RankPlan& plan, const std::vector<int>& ranks, const std:
   return runtime.try_out(workers, kTryOut);
 }
 
-namespace {
-
-std::string ray_address(const RayConfig& ray) {
-  if (ray.autostart) return {};
-  if (ray.address) return *ray.address;
-  const char* given = std::getenv("RAY_ADDRESS");
-  if (given == nullptr || *given == 0)
-    throw ConfigError(
-        "trainer.runtime=ray needs to know which Ray: set trainer.ray.address=HOST:PORT, or "
-        "trainer.ray.autostart=true");
-  return given;
-}
-
-}  // namespace
-
-std::unique_ptr<Runtime> make_runtime(const Config& config) {
-  if (num_ranks(config) == 1) return std::make_unique<InProcess>();
-  const auto timeout = std::chrono::duration<double>(config.trainer.fault.heartbeat_timeout);
-  const LocalOptions watch{.heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)};
-  const RayConfig& ray = config.trainer.ray;
-  if (config.trainer.runtime == "ray")
-    return ray_actors({.watch = watch, .address = ray_address(ray), .cpus = ray.cpus_per_rank});
-  return local_processes(watch);
-}
-
 RankGroup::RankGroup(const RankPlan& plan, const std::vector<std::string>& words, Runtime& runtime)
     : plan_(plan), runtime_(runtime), place_(Rendezvous::serve("127.0.0.1", 0, plan.timeout)) {
   std::vector<WorkerSpec> workers;
   for (int place = 1; place < plan.size(); ++place)
     workers.push_back(worker_of(plan.number(place), place_.port(), plan, words));
+  for (size_t i = 0; i < plan.roles.size(); ++i)
+    workers.push_back(role_worker(plan.roles[i], plan.size() + static_cast<int>(i), place_.port(), words));
   try {
     runtime_.start(workers);
   } catch (const IoError& error) {
@@ -150,35 +153,48 @@ RankGroup::~RankGroup() {
 
 void RankGroup::wait_for_arrivals() {
   const auto deadline = std::chrono::steady_clock::now() + plan_.timeout;
-  while (!place_.all_arrived(plan_.size())) {
+  while (!place_.all_arrived(plan_.everybody())) {
     runtime_.throw_if_lost();
     if (std::chrono::steady_clock::now() > deadline)
       throw CommunicationError(fmt::format(
           "not all {} ranks came within actor_rollout_ref.nccl_timeout={} s; raise it where the machine is slow",
-          plan_.size(), std::chrono::duration_cast<std::chrono::seconds>(plan_.timeout).count()));
+          plan_.everybody(), std::chrono::duration_cast<std::chrono::seconds>(plan_.timeout).count()));
     std::this_thread::sleep_for(10ms);
   }
 }
 
-std::shared_ptr<Team> RankGroup::team(int64_t optimizer_steps) {
+std::shared_ptr<Team> RankGroup::team(int64_t optimizer_steps, TeamHooks hooks, std::shared_ptr<InFlight> in_flight) {
   wait_for_arrivals();
-  auto team = make_team(place_, plan_, 0);
+  auto team = make_team(place_, plan_, 0, std::move(hooks), std::move(in_flight));
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
   return team;
 }
 
+std::shared_ptr<RoleLink> RankGroup::link(const std::string& role, int64_t steps) {
+  wait_for_arrivals();
+  auto link = std::make_shared<RoleLink>(place_.communicator(0, 2, role, kOrderTimeout));
+  broadcast(link->group(), "start of the run", bytes_of(&steps, 1), 0);
+  return link;
+}
+
 namespace {
 
-void join_and_work(const RankPlan& plan, const RankAddress& address, const RankWork& work) {
-  const auto pulse = Pulse::from_environment();
-  const auto tell = [&pulse](std::string_view what) {
-    if (pulse) pulse->doing(what);
-  };
+using Tell = std::function<void(std::string_view)>;
+
+void join_and_work(const RankPlan& plan, const RankAddress& address, const RankWork& work, TeamHooks hooks,
+                   const Tell& tell, const std::shared_ptr<InFlight>& in_flight) {
+  hooks.on_order = tell;
+  if (hooks.hold)
+    hooks.hold = [tell, hold = hooks.hold](std::string_view method, const std::function<std::string()>& arguments) {
+      tell(fmt::format("held before {}", method));
+      hold(method, arguments);
+      tell(method);
+    };
   if (address.port == 0) return std::this_thread::sleep_for(kShown);
   const Rendezvous meeting = Rendezvous::join("127.0.0.1", address.port, plan.timeout);
   const int place = plan.place(address.rank);
   meeting.arrive(place);
-  const auto team = make_team(meeting, plan, place, tell);
+  const auto team = make_team(meeting, plan, place, std::move(hooks), in_flight);
   int64_t optimizer_steps = 0;
   broadcast(team->work(), "start of the run", bytes_of(&optimizer_steps, 1), 0);
   work(team, optimizer_steps);
@@ -198,13 +214,19 @@ void follow(const Config& config, std::shared_ptr<Team> team, int64_t optimizer_
 
 }  // namespace
 
-int follow_ranks(const RankPlan& plan, const RankAddress& address, const RankWork& work) {
+int follow_ranks(const RankPlan& plan, const RankAddress& address, const RankWork& work, TeamHooks hooks) {
   // The first rank decides how a run ends; without it there is none.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   try {
-    join_and_work(plan, address, work);
+    const auto pulse = Pulse::from_environment();
+    const auto in_flight = std::make_shared<InFlight>();
+    if (pulse) pulse->ask([in_flight] { return in_flight->operation(); });
+    const Tell tell = [&pulse](std::string_view what) {
+      if (pulse) pulse->doing(what);
+    };
+    join_and_work(plan, address, work, std::move(hooks), tell, in_flight);
   } catch (const std::exception& error) {
     log_error(fmt::format("rank {}: {}", address.rank, error.what()));
     return 2;
@@ -212,10 +234,110 @@ int follow_ranks(const RankPlan& plan, const RankAddress& address, const RankWor
   return 0;
 }
 
+namespace {
+
+void serve_role(const Config& config, const std::string& role, RoleLink& link, int64_t steps) {
+  const auto store = std::make_shared<TrajectoryStore>();
+  if (role == "reference") {
+    Reference reference(reference_options(config), store);
+    return serve_reference(reference, *store, link);
+  }
+  check(role == "critic", "a role that has no process of its own");
+  CriticOptions options = critic_options(config, steps);
+  options.trainer.on_nonfinite = [skip = config.trainer.nonfinite_update == "skip"](const NonFiniteUpdate&) {
+    return skip;
+  };
+  Critic critic(std::move(options), store);
+  serve_critic(critic, *store, link);
+}
+
+}  // namespace
+
+int follow_role(const Config& config, const RankAddress& address) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
+  try {
+    const auto pulse = Pulse::from_environment();
+    if (pulse) pulse->doing(address.role);
+    const Rendezvous meeting =
+        Rendezvous::join("127.0.0.1", address.port, std::chrono::seconds(config.actor_rollout_ref.nccl_timeout));
+    meeting.arrive(address.rank);
+    RoleLink link(meeting.communicator(1, 2, address.role, kOrderTimeout));
+    int64_t steps = 0;
+    broadcast(link.group(), "start of the run", bytes_of(&steps, 1), 0);
+    serve_role(config, address.role, link, steps);
+  } catch (const std::exception& error) {
+    log_error(fmt::format("{}: {}", address.role, error.what()));
+    return 2;
+  }
+  return 0;
+}
+
+TeamHooks held_by(const Breakpoints& breakpoints, int rank) {
+  const auto name = [](std::string_view method) { return fmt::format("actor.{}", method); };
+  TeamHooks hooks;
+  hooks.is_held = [&breakpoints, name](std::string_view method) { return breakpoints.any(name(method)); };
+  hooks.hold = [&breakpoints, name, rank](std::string_view method, const std::function<std::string()>& arguments) {
+    if (rank > 0) breakpoints.wait(name(method), rank, arguments);
+    breakpoints.wait(name(method), {}, {});
+  };
+  return hooks;
+}
+
+namespace {
+
+// A rank that is a thread is told the same words as a process.
+uint16_t port_of(const WorkerSpec& spec) {
+  const auto word = std::ranges::find(spec.arguments, "--port");
+  check(word != spec.arguments.end() && std::next(word) != spec.arguments.end(), "a rank is told its port");
+  return static_cast<uint16_t>(std::stoi(*std::next(word)));
+}
+
+std::unique_ptr<Runtime> rank_threads(const Config& config) {
+  if (!kernels::choose_device(config.trainer.device).is_cpu())
+    throw ConfigError("trainer.runtime=threads: a GPU takes a process of its own; leave trainer.runtime out");
+  return worker_threads([config](const WorkerSpec& spec, const Tell& tell) {
+    set_num_threads(threads_of_a_rank(config));
+    const Breakpoints breakpoints(run_folder(config) / kBreakpointFolder);
+    const auto work = [&](std::shared_ptr<Team> team, int64_t steps) { follow(config, std::move(team), steps); };
+    join_and_work(rank_plan(config), {.rank = spec.rank, .port = port_of(spec)}, work, held_by(breakpoints, spec.rank),
+                  tell, std::make_shared<InFlight>());
+  });
+}
+
+std::string ray_address(const RayConfig& ray) {
+  if (ray.autostart) return {};
+  if (ray.address) return *ray.address;
+  const char* given = std::getenv("RAY_ADDRESS");
+  if (given == nullptr || *given == 0)
+    throw ConfigError(
+        "trainer.runtime=ray needs to know which Ray: set trainer.ray.address=HOST:PORT, or "
+        "trainer.ray.autostart=true");
+  return given;
+}
+
+}  // namespace
+
+std::unique_ptr<Runtime> make_runtime(const Config& config) {
+  if (!has_others(config)) return std::make_unique<InProcess>();
+  if (!own_roles(config).empty() && !kernels::choose_device(config.trainer.device).is_cpu())
+    throw ConfigError("trainer.resource_pools: roles of their own compute on the CPU only so far; leave it out");
+  const auto timeout = std::chrono::duration<double>(config.trainer.fault.heartbeat_timeout);
+  const LocalOptions watch{.heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)};
+  const RayConfig& ray = config.trainer.ray;
+  if (config.trainer.runtime == "threads") return rank_threads(config);
+  if (config.trainer.runtime == "ray")
+    return ray_actors({.watch = watch, .address = ray_address(ray), .cpus = ray.cpus_per_rank});
+  return local_processes(watch);
+}
+
 int follow_run(const Config& config, const RankAddress& address) {
+  const Breakpoints breakpoints(run_folder(config) / kBreakpointFolder);
   return follow_ranks(
       rank_plan(config, address.among), address,
-      [&](std::shared_ptr<Team> team, int64_t optimizer_steps) { follow(config, std::move(team), optimizer_steps); });
+      [&](std::shared_ptr<Team> team, int64_t optimizer_steps) { follow(config, std::move(team), optimizer_steps); },
+      held_by(breakpoints, address.rank));
 }
 
 }  // namespace tandem

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <sstream>
-#include <thread>
 
 #include "app/command.h"
 #include "app/config_words.h"
@@ -32,14 +31,12 @@ std::vector<int> numbers_of(const std::string& text) {
   return numbers;
 }
 
-int64_t threads_of_a_rank(const Config& config) {
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  const int64_t threads = config.trainer.num_threads > 0 ? config.trainer.num_threads : cores;
-  return std::max<int64_t>(1, threads / num_ranks(config));
-}
-
 int follow_as_rank(const TrainArguments& arguments, Config config) {
   RankAddress address = arguments.address;
+  if (!address.role.empty()) {
+    set_num_threads(threads_of_a_rank(config));
+    return follow_role(config, address);
+  }
   address.among = numbers_of(arguments.among);
   config = on_ranks(std::move(config), address.among);
   set_num_threads(threads_of_a_rank(config));
@@ -77,6 +74,7 @@ void add_train(CLI::App& app, Action& action) {
   // How a run starts its other ranks; not for users.
   command->add_option("--rank", arguments->address.rank)->group("");
   command->add_option("--port", arguments->address.port)->group("");
+  command->add_option("--role", arguments->address.role)->group("");
   command->add_option("--among", arguments->among)->group("");
   command->prefix_command(false);
   command->allow_extras(false);

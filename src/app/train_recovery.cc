@@ -33,6 +33,7 @@ std::string loss_text(const Runtime& runtime, const std::string& seen) {
 }
 
 int least_ranks(const Config& config) {
+  if (config.trainer.runtime == "threads") return num_ranks(config);  // a thread can always be started
   const auto least = static_cast<int>(config.trainer.fault.min_ranks);
   return least > 0 ? least : (num_ranks(config) + 1) / 2;
 }
@@ -97,6 +98,7 @@ void TrainRun::recover(std::string cause) {
 std::vector<int> TrainRun::go_on_without(const std::vector<int>& ranks, const std::string& cause) const {
   const int planned = num_ranks(config_);
   const auto lost = runtime_->lost();
+  if (lost && lost->role != "actor") return {};  // nobody can do its work
   const auto all = ranks.empty() ? all_ranks(planned) : ranks;
   const Layout layout = run_layout(config_);
   const int unit = layout.pp > 1 ? planned : layout.tp;

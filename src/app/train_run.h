@@ -18,6 +18,7 @@
 #include "app/worker_file.h"
 #include "checkpoint/manager.h"
 #include "config/config.h"
+#include "control/batch_size.h"
 #include "control/restart_budget.h"
 #include "data/prompt_stream.h"
 #include "observe/progress.h"
@@ -54,6 +55,9 @@ class TrainRun {
   void one_step();
   Metrics validate(int64_t step);
   Progressed progressed() const;
+  int64_t prompts_of_next_step();
+  void observe_rollout(const RolloutBatch& batch, Metrics& metrics);
+  std::string doing() const;  // any thread
   void finish_step(const StepResult& result, double seconds);
   Metrics step_metrics(const StepResult& result, double seconds);
   void write_samples(int64_t step, const RolloutBatch& batch);
@@ -90,6 +94,8 @@ class TrainRun {
   WatchedRun watched_;
   Progress progress_;
   PhaseTimer timer_;
+  Breakpoints breakpoints_;
+  std::shared_ptr<InFlight> in_flight_ = std::make_shared<InFlight>();
   std::shared_ptr<TrajectoryStore> store_;
   std::optional<Journal> journal_;  // opened by resume()
   NonFiniteGuard guard_;
@@ -102,6 +108,7 @@ class TrainRun {
   RunSaver saver_;
   std::optional<Checkpoint> resumed_from_;
   std::optional<PromptStream> prompts_;
+  std::optional<BatchSize> batch_size_;  // where it may change
   std::optional<Tracker> tracker_;
   std::optional<SamplesLog> samples_;
   Written written_;

@@ -281,7 +281,7 @@ void check_trainer(Checker& check, const Config& config) {
   const bool pools = trainer.resource_pools.critic == "own" || trainer.resource_pools.reference == "own";
   check.require(trainer.runtime == "local" || trainer.n_gpus_per_node > 1 || pools, "trainer.runtime",
                 "it is that of the other ranks, and with trainer.n_gpus_per_node=1 there are none: leave it out");
-  check_elasticity(check, trainer);
+  check_elasticity(check, config);
   check.require(trainer.ray.cpus_per_rank > 0, "trainer.ray.cpus_per_rank", "must be above 0");
   check.at_least(trainer.preflight.min_storage_gb_per_s, 0, "trainer.preflight.min_storage_gb_per_s");
   check.between(trainer.preflight.storage_test_mb, 0, 1'000'000, "trainer.preflight.storage_test_mb");

@@ -48,12 +48,15 @@ void check_ranks(ConfigChecker<Config>& check, const Config& config) {
                 "adapters train on one rank so far: use trainer.n_gpus_per_node=1");
 }
 
-void check_elasticity(ConfigChecker<Config>& check, const TrainerConfig& trainer) {
+void check_elasticity(ConfigChecker<Config>& check, const Config& config) {
+  const TrainerConfig& trainer = config.trainer;
   const FaultConfig& fault = trainer.fault;
   check.at_least(fault.replace_timeout, 0, "trainer.fault.replace_timeout");
   check.between(fault.min_ranks, 0, trainer.n_gpus_per_node, "trainer.fault.min_ranks");
   check.require(std::isfinite(fault.grow_interval) && fault.grow_interval > 0, "trainer.fault.grow_interval",
                 "must be above 0");
+  check.require(config.data.adaptive_batch.min_size == 0 || trainer.journal.enable, "data.adaptive_batch.min_size",
+                "needs trainer.journal.enable=true, which keeps each step's size for when it is made again");
 }
 
 void check_pools(ConfigChecker<Config>& check, const Config& config) {

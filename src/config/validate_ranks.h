@@ -7,7 +7,7 @@
 namespace tandem {
 
 void check_ranks(ConfigChecker<Config>& check, const Config& config);
-void check_elasticity(ConfigChecker<Config>& check, const TrainerConfig& trainer);
+void check_elasticity(ConfigChecker<Config>& check, const Config& config);
 void check_pools(ConfigChecker<Config>& check, const Config& config);
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,6 +83,10 @@ class InProcess final : public Runtime {
   void end(std::chrono::milliseconds) override {}
   bool try_out(const std::vector<WorkerSpec>&, std::chrono::milliseconds) override { return false; }
 };
+
+// Threads of this process. `life` is all that a worker does; what it throws is its loss. `tell`: what it does now.
+using WorkerLife = std::function<void(const WorkerSpec& spec, const std::function<void(std::string_view what)>& tell)>;
+std::unique_ptr<Runtime> worker_threads(WorkerLife life);
 
 struct LocalOptions {
   std::chrono::milliseconds heartbeat_timeout{30'000};

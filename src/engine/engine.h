@@ -5,7 +5,10 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <unordered_map>
+#include <utility>
 
 #include "data/trajectory_store.h"
 #include "engine/model_state.h"
@@ -113,7 +116,8 @@ class Engine {
   const Decoder& decoder() const { return *decoder_; }
   uint64_t policy_version() const { return policy_version_; }
   int64_t activation_bytes() const { return options_.trainer.activation_bytes; }
-  Metrics take_generation();  // of everything drawn since the last call, validation left out
+  Metrics take_generation();  // of everything drawn since the last call, validation left out; of a leader
+                              // perf/controller_mb: what it told its ranks
 
  private:
   // Takes what is known and has the rest drawn, by all ranks. `drawn`: null in validation.
@@ -129,6 +133,7 @@ class Engine {
   RolloutBatch store(const std::vector<PromptPtr>& prompts, std::vector<TrajectoryPtr> drawn, int64_t num_samples);
   SamplingParams greedy_sampling() const;
   UpdateStats train(const std::vector<TrainingSample>& samples);
+  void tell_update(const std::vector<TrainingSample>& samples);
   std::unique_ptr<Optimizer> new_optimizer() const;
   struct WholeState {  // as a checkpoint holds it
     std::unique_ptr<Decoder> decoder;
@@ -155,6 +160,8 @@ class Engine {
   std::unique_ptr<Optimizer> optimizer_;  // of this rank's part; made by the first update, or by load()
   uint64_t policy_version_ = 0;
   GeneratorStats generation_;
+  std::map<std::pair<uint64_t, uint32_t>, TrajectoryPtr> drawn_here_;  // DrawnHere, of a rank that follows
+  std::unordered_map<const Trajectory*, int32_t> owners_;              // of a step: ranks that have what they drew
 };
 
 // ConfigError where the model was made for shorter sequences, or has a shape that the device's kernels do not take.

@@ -43,7 +43,14 @@ void Communicator::exchange(std::string_view operation, std::span<const SendPart
   const auto out = between_ranks(rank_, size_, sends, traffic_.bytes_sent);
   const auto in = between_ranks(rank_, size_, receives, traffic_.bytes_received);
   ++traffic_.calls;
+  const InFlight::Scope shown(in_flight_.get(), operation);
   transfer(operation, out, in);
+}
+
+std::unique_ptr<Communicator> Communicator::split(std::span<const int> ranks) {
+  auto part = split_off(ranks);
+  part->show_in(in_flight_);
+  return part;
 }
 
 std::unique_ptr<Communicator> Communicator::duplicate() {

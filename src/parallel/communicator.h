@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "parallel/in_flight.h"
 
 namespace tandem {
 
@@ -53,8 +54,11 @@ class Communicator {
 
   // A communicator of its own among `ranks` (of this one, ascending, this rank among them). All ranks call it together,
   // each with its own group's list.
-  virtual std::unique_ptr<Communicator> split(std::span<const int> ranks) = 0;
+  std::unique_ptr<Communicator> split(std::span<const int> ranks);
   std::unique_ptr<Communicator> duplicate();
+
+  // Exchanges of this one, and of those split off from now on, are told to `where`; null: to nobody.
+  void show_in(std::shared_ptr<InFlight> where) { in_flight_ = std::move(where); }
 
   // Within this rank, `height` runs of `width` bytes, from and to memory where they begin so many bytes apart.
   virtual void copy_rows(std::byte* to, size_t to_pitch, const std::byte* from, size_t from_pitch, size_t width,
@@ -68,11 +72,13 @@ class Communicator {
   // Only parts between this rank and others, none of them empty.
   virtual void transfer(std::string_view operation, std::span<const SendPart> sends,
                         std::span<const ReceivePart> receives) = 0;
+  virtual std::unique_ptr<Communicator> split_off(std::span<const int> ranks) = 0;
   [[noreturn]] void fail(std::string_view operation, int peer, std::string_view why) const;
 
  private:
   int rank_, size_;
   Traffic traffic_;
+  std::shared_ptr<InFlight> in_flight_;
 };
 
 // For errors a user reads: how long a rank waits for its peers.

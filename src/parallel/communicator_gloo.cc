@@ -38,7 +38,7 @@ class GlooCommunicator : public Communicator {
         timeout_(timeout),
         group_(size > 1 ? make_group(store_, host_, rank, size, timeout) : nullptr) {}
 
-  std::unique_ptr<Communicator> split(std::span<const int> ranks) override {
+  std::unique_ptr<Communicator> split_off(std::span<const int> ranks) override {
     int place = -1;
     for (size_t i = 0; i < ranks.size(); ++i)
       if (ranks[i] == rank()) place = static_cast<int>(i);

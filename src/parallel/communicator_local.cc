@@ -45,7 +45,7 @@ class LocalCommunicator : public Communicator {
   LocalCommunicator(int rank, std::shared_ptr<Group> group)
       : Communicator(rank, group->num_ranks), group_(std::move(group)) {}
 
-  std::unique_ptr<Communicator> split(std::span<const int> ranks) override {
+  std::unique_ptr<Communicator> split_off(std::span<const int> ranks) override {
     const std::vector<int> members(ranks.begin(), ranks.end());
     int place = -1;
     for (size_t i = 0; i < members.size(); ++i)

@@ -25,8 +25,7 @@ void write_progressed(const fs::path& folder, const Progressed& progressed) {
 }  // namespace
 
 uint64_t run_state_bytes(const StatefulRoles& roles) {
-  return state_copy_bytes(roles.actor.decoder()) +
-         (roles.critic != nullptr ? state_copy_bytes(roles.critic->decoder()) : 0);
+  return state_copy_bytes(roles.actor.decoder()) + (roles.critic != nullptr ? roles.critic->state_bytes() : 0);
 }
 
 void copy_run_state(const StatefulRoles& roles, Progressed progressed, RunState& into) {

@@ -82,7 +82,7 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  std::unique_ptr<Communicator> split(std::span<const int> ranks) override {
+  std::unique_ptr<Communicator> split_off(std::span<const int> ranks) override {
     std::vector<int> members;
     for (const int rank : ranks) members.push_back(members_.at(static_cast<size_t>(rank)));
     return std::make_unique<NcclCommunicator>(host_->split(ranks), kin_, std::move(members));
