@@ -1,15 +1,16 @@
 """A slow rollout: batch_size.py PROGRAM. Steps take fewer prompts while the process is slowed down, and all again after;
 a run that is killed makes its steps again with the same sizes. Standard library only."""
+import json
 import os
 import signal
 import threading
 import time
 
-from driver import expect, in_temporary_folder, lines, run, settings, start
+from driver import expect, in_temporary_folder, lines, settings, start
 from tiny_model import write_model
 
 FULL, LESS = 512, 384
-WORDS = dict(steps=100000, data__train_batch_size=FULL, data__max_response_length=4, actor_rollout_ref__rollout__n=1,
+WORDS = dict(steps=100000, data__train_files="rows.jsonl", data__train_batch_size=FULL, data__max_response_length=4, actor_rollout_ref__rollout__n=1,
              actor_rollout_ref__actor__ppo_mini_batch_size=FULL, actor_rollout_ref__actor__use_kl_loss=False,
              reward__custom_reward_function__path="null", reward__rule="exact", trainer__save_freq=-1,
              data__adaptive_batch__min_size=LESS, data__adaptive_batch__low_utilization=0.3,
@@ -48,7 +49,11 @@ def wait_until(process, what, condition):
 
 def main():
     write_model("model")
-    run("data", "arithmetic", "--out", "data", "--seed", "3")
+    with open("rows.jsonl", "w", encoding="utf-8") as out:
+        for i in range(2 * FULL):
+            row = {"data_source": "sums", "prompt": [{"role": "user", "content": f"{i} + 1 = ?"}],
+                   "reward_model": {"ground_truth": str(i + 1)}}
+            out.write(json.dumps(row) + "\n")
     command = settings("run", **WORDS)
     process = start(*command)
     wait_until(process, "full steps", lambda: len(sizes()) >= 4)
