@@ -12,7 +12,7 @@ constexpr double kFade = 0.99;
 double BatchSize::best_rate(int64_t size) const {
   const auto known = best_.find(size);
   double best = known == best_.end() ? 0 : known->second;
-  if (const auto larger = best_.upper_bound(size); larger != best_.end())
+  for (auto larger = best_.upper_bound(size); larger != best_.end(); ++larger)
     best = std::max(best, larger->second * static_cast<double>(size) / static_cast<double>(larger->first));
   return best;
 }
