@@ -62,7 +62,9 @@ TEST(SampleExchange, EveryRankHasEverySample) {
       EXPECT_EQ(is.trajectory->prompt == all[0].trajectory->prompt, i < 3) << "samples of a prompt share it";
     }
     // The first rank has them all: nobody sends it more than how much there is.
-    if (rank == 0) EXPECT_LE(world.traffic().bytes_received, 8 * (kRanks - 1));
+    if (rank == 0) {
+      EXPECT_LE(world.traffic().bytes_received, 8 * (kRanks - 1));
+    }
   });
 }
 
