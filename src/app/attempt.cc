@@ -47,13 +47,6 @@ void check_same_vocabulary(const ModelConfig& critic, const ModelConfig& policy)
                   critic.vocab_size, policy.vocab_size));
 }
 
-// Adapters leave the model below them as it was: that model is the reference.
-Reference make_reference(const Config& config, Engine& actor, std::shared_ptr<TrajectoryStore> store) {
-  const ReferenceOptions options = reference_options(config);
-  if (!has_adapters(actor.decoder().weights())) return {options, std::move(store)};
-  return {options, std::make_unique<Decoder>(actor.decoder().base()), std::move(store)};
-}
-
 void log_device(const Engine& policy) {
   const DecoderWeights& weights = policy.decoder().weights();
   if (!policy.decoder().on_device()) return;
@@ -70,40 +63,55 @@ void log_device(const Engine& policy) {
 
 }  // namespace
 
+CallObserver call_observer(PhaseTimer& timer, Progress& progress, const Breakpoints& breakpoints) {
+  CallObserver observer{&timer, &progress};
+  observer.before = [&breakpoints](std::string_view method, const std::function<std::string()>& arguments) {
+    if (!breakpoints.has(method, 0)) return;
+    log_warn(
+        fmt::format("rank 0 is held before {}; `tandem debug RUN_FOLDER --release {}` lets it go on", method, method));
+    breakpoints.wait(method, 0, arguments);
+  };
+  return observer;
+}
+
 Attempt::Attempt(const AttemptContext& context)
     : context_(context),
       actor_(single(std::make_shared<Engine>(guarded_engine_options(), &context_.chat.tokenizer(), context_.store),
                     observer())),
-      reference_(needs_reference(context_.config)
-                     ? std::make_optional(single(std::make_shared<Reference>(
-                                                     make_reference(context_.config, actor_.worker(0), context_.store)),
-                                                 observer()))
-                     : std::nullopt),
-      critic_(needs_critic(context_.config)
-                  ? std::make_optional(
-                        single(std::make_shared<Critic>(guarded_critic_options(), context_.store), observer()))
-                  : std::nullopt),
+      reference_(needs_reference(context_.config) ? std::make_optional(single(new_reference(), observer()))
+                                                  : std::nullopt),
+      critic_(needs_critic(context_.config) ? std::make_optional(single(new_critic(), observer())) : std::nullopt),
       program_(make_program(program_options(context_.config, context_.train_rows), roles())) {
-  if (critic_) check_same_vocabulary(critic_->worker(0).decoder().config(), actor_.worker(0).decoder().config());
+  if (critic_) check_same_vocabulary(critic_->worker(0).model(), actor_.worker(0).decoder().config());
   log_device(actor_.worker(0));
 }
 
 Attempt::~Attempt() = default;
 
 void Attempt::start_ranks() {
-  if (num_ranks(context_.config) == 1) return;
-  ranks_.emplace(rank_plan(context_.config), context_.words, context_.runtime);
-  team_ = ranks_->team(optimizer_steps(context_));
-  actor_.worker(0).join_team(team_);
-  const Engine::Loading& loading = actor_.worker(0).loading();
-  if (loading.all_bytes == 0) return;
-  const double gigabytes = static_cast<double>(loading.all_bytes) / 1e9;
-  log_info(fmt::format("{:.2f} GB of weights read in {:.2f} s ({:.2f} GB/s), each rank its part", gigabytes,
-                       loading.seconds, gigabytes / loading.seconds));
+  const RankPlan plan = rank_plan(context_.config, context_.ranks);
+  if (plan.everybody() == 1) return;
+  ranks_.emplace(plan, context_.words, context_.runtime);
+  if (plan.size() > 1) {
+    team_ = ranks_->team(optimizer_steps(context_), held_by(context_.breakpoints, 0), context_.in_flight);
+    actor_.worker(0).join_team(team_);
+    const Engine::Loading& loading = actor_.worker(0).loading();
+    const double gigabytes = static_cast<double>(loading.all_bytes) / 1e9;
+    if (loading.all_bytes > 0)
+      log_info(fmt::format("{:.2f} GB of weights read in {:.2f} s ({:.2f} GB/s), each rank its part", gigabytes,
+                           loading.seconds, gigabytes / loading.seconds));
+  }
+  const auto join = [&](auto role, const char* name) {
+    if (role) role->join(ranks_->link(name, steps_of(context_)));
+  };
+  join(remote_critic_, "critic");
+  join(remote_reference_, "reference");
 }
 
 void Attempt::abandon() {
   if (team_) team_->abandon();
+  if (remote_critic_) remote_critic_->join(nullptr);
+  if (remote_reference_) remote_reference_->join(nullptr);
   context_.runtime.end(0ms);
 }
 
@@ -117,10 +125,27 @@ std::vector<WorkerStatus> Attempt::workers() {
   here("actor");
   const auto others = context_.runtime.workers();
   all.insert(all.end(), others.begin(), others.end());
-  if (reference_) here("reference");
-  if (critic_) here("critic");
+  if (reference_ && !remote_reference_) here("reference");
+  if (critic_ && !remote_critic_) here("critic");
   here("reward");
   return all;
+}
+
+// Adapters leave the model below them as it was: that model is the reference.
+std::shared_ptr<Reference> Attempt::new_reference() {
+  const ReferenceOptions options = reference_options(context_.config);
+  if (context_.config.trainer.resource_pools.reference == "own")
+    return remote_reference_ = std::make_shared<RemoteReference>(options, context_.store);
+  const Decoder& policy = actor_.worker(0).decoder();
+  if (!has_adapters(policy.weights())) return std::make_shared<Reference>(options, context_.store);
+  return std::make_shared<Reference>(options, std::make_unique<Decoder>(policy.base()), context_.store);
+}
+
+std::shared_ptr<Critic> Attempt::new_critic() {
+  if (context_.config.trainer.resource_pools.critic == "own")
+    return remote_critic_ =
+               std::make_shared<RemoteCritic>(critic_options(context_.config, steps_of(context_)), context_.store);
+  return std::make_shared<Critic>(guarded_critic_options(), context_.store);
 }
 
 EngineOptions Attempt::guarded_engine_options() {

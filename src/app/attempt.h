@@ -21,7 +21,8 @@ namespace tandem {
 
 // What an attempt works with; all of it must outlive it.
 struct AttemptContext {
-  const Config& config;
+  const Config& config;                   // on the attempt's ranks
+  const std::vector<int>& ranks;          // their numbers; empty: all
   const std::vector<std::string>& words;  // what a rank is started with
   const Chat& chat;
   size_t train_rows;
@@ -33,7 +34,12 @@ struct AttemptContext {
   Progress& progress;
   PhaseTimer& timer;
   Runtime& runtime;
+  const Breakpoints& breakpoints;
+  std::shared_ptr<InFlight> in_flight;
 };
+
+// Calls of the run's roles are timed and shown, and held where there is a breakpoint for them.
+CallObserver call_observer(PhaseTimer& timer, Progress& progress, const Breakpoints& breakpoints);
 
 class Attempt {
  public:
@@ -54,15 +60,19 @@ class Attempt {
   std::vector<WorkerStatus> workers();
 
  private:
+  std::shared_ptr<Reference> new_reference();
+  std::shared_ptr<Critic> new_critic();
   Roles roles();  // makes token_advantages_
   EngineOptions guarded_engine_options();
   CriticOptions guarded_critic_options();
-  CallObserver observer() const { return {&context_.timer, &context_.progress}; }
+  CallObserver observer() const { return call_observer(context_.timer, context_.progress, context_.breakpoints); }
 
   const AttemptContext context_;
   std::optional<RankGroup> ranks_;  // ends after the engine, which dismisses them
   std::shared_ptr<Team> team_;
   WorkerGroup<Engine> actor_;
+  std::shared_ptr<RemoteReference> remote_reference_;  // null: beside the actor, or none
+  std::shared_ptr<RemoteCritic> remote_critic_;
   std::optional<WorkerGroup<Reference>> reference_;
   std::optional<WorkerGroup<Critic>> critic_;
   std::optional<WorkerGroup<TokenAdvantages>> token_advantages_;

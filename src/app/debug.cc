@@ -1,6 +1,8 @@
 // tandem debug: the processes of a run, what each does, and where those stand that do nothing.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -10,8 +12,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "control/breakpoints.h"
 #include "control/worker_json.h"
 #include "observe/host_info.h"
+#include "programs/dispatch.h"
 
 namespace tandem {
 namespace {
@@ -48,8 +52,58 @@ void print_threads(pid_t pid) {
   }
 }
 
-int debug(const std::string& folder) {
+struct DebugArguments {
+  std::string folder, break_at, release;
+  std::optional<int> rank;
+};
+
+std::string methods_text() { return fmt::format("{}", fmt::join(kMethodNames, ", ")); }
+
+// Of ranks other than the first the actor's verbs can be held: the other roles work in the first.
+void check_breakpoint(const DebugArguments& a, int rank) {
+  if (std::ranges::find(kMethodNames, a.break_at) == std::end(kMethodNames))
+    throw ConfigError(fmt::format("--break {}: no such method; there are {}", a.break_at, methods_text()));
+  if (rank > 0 && !a.break_at.starts_with("actor."))
+    throw ConfigError(fmt::format("--break {} --rank {}: rank 0 holds that role; leave --rank out", a.break_at, rank));
+  const fs::path workers = fs::path(a.folder) / "workers.json";
+  if (rank == 0 || !fs::exists(workers)) return;
+  const auto all = worker_states(read_file(workers));
+  if (std::ranges::none_of(all, [&](const WorkerStatus& worker) { return worker.rank == rank; }))
+    throw ConfigError(fmt::format("--rank {}: the run has no such rank; `tandem debug {}` lists them", rank, a.folder));
+}
+
+void print_breakpoints(const Breakpoints& breakpoints) {
+  for (const Breakpoint& point : breakpoints.list()) {
+    const std::string state = point.held_seconds < 0
+                                  ? "not reached yet"
+                                  : fmt::format("held since {:.1f} s; {}", point.held_seconds, point.arguments);
+    print_line(fmt::format("breakpoint {} of rank {}: {}", point.method, point.rank, state));
+  }
+}
+
+int change_breakpoints(const DebugArguments& a, const Breakpoints& breakpoints) {
+  if (!a.break_at.empty()) {
+    const int rank = a.rank.value_or(0);
+    check_breakpoint(a, rank);
+    breakpoints.set(a.break_at, rank);
+    print_line(fmt::format("rank {} will be held before its next {}; --release {} lets it go on", rank, a.break_at,
+                           a.break_at));
+  }
+  if (!a.release.empty()) {
+    const size_t count = breakpoints.release(a.release, a.rank);
+    if (count == 0) throw ConfigError(fmt::format("--release {}: no such breakpoint is set", a.release));
+    print_line(fmt::format("{} released", count));
+  }
+  return 0;
+}
+
+int debug(const DebugArguments& a) {
+  const std::string& folder = a.folder;
+  const Breakpoints breakpoints(fs::path(folder) / kBreakpointFolder);
+  if (!a.break_at.empty() || !a.release.empty()) return change_breakpoints(a, breakpoints);
+  print_breakpoints(breakpoints);
   const fs::path path = fs::path(folder) / "workers.json";
+  if (!fs::exists(path) && !breakpoints.list().empty()) return 0;
   if (!fs::exists(path))
     throw ConfigError(path.string() +
                       " is not there: the folder is no run's, the run is over, or it is a single process; see its "
@@ -78,11 +132,14 @@ int debug(const std::string& folder) {
 }  // namespace
 
 void add_debug(CLI::App& app, Action& action) {
-  auto* command =
-      app.add_subcommand("debug", "the processes of a run of several ranks: what each does, where it stands");
-  auto folder = std::make_shared<std::string>();
-  command->add_option("run_folder", *folder, "the run's folder")->required();
-  command->callback([&action, folder] { action = [folder] { return debug(*folder); }; });
+  auto* command = app.add_subcommand(
+      "debug", "the processes of a run of several ranks: what each does, where it stands; and breakpoints");
+  auto a = std::make_shared<DebugArguments>();
+  command->add_option("run_folder", a->folder, "the run's folder")->required();
+  command->add_option("--break", a->break_at, "hold a rank before its next call of this method: " + methods_text());
+  command->add_option("--release", a->release, "let what is held in this method (all: in any) go on");
+  command->add_option("--rank", a->rank, "whose; with --break: 0, the first, with --release: all where it is left out");
+  command->callback([&action, a] { action = [a] { return debug(*a); }; });
 }
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "app/command.h"
+#include "app/ranks.h"
 #include "app/run_summary.h"
 #include "app/train_run.h"
 #include "base/error.h"
@@ -108,7 +109,7 @@ int quickstart(const QuickstartArguments& a) {
   for (auto& setting : a.task == "arithmetic" ? arithmetic_settings() : gsm8k_settings()) settings.push_back(setting);
   settings.insert(settings.end(), a.overrides.begin(), a.overrides.end());
   Config config = load_config({}, settings);
-  set_num_threads(config.trainer.num_threads);
+  set_num_threads(threads_of_a_rank(config));
   TrainRun run(std::move(config), settings);
   const RunSummary summary = run.run();
   print_line(describe_run(summary));

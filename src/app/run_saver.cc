@@ -80,6 +80,14 @@ void RunSaver::keep_in_memory(Progressed progressed) {
   if (const auto state = copy(std::move(progressed))) memory_ = state;
 }
 
+bool RunSaver::keep_state(const Progressed& progressed) {
+  keep_in_memory(progressed);
+  if (memory_ && memory_->progressed.step == progressed.step) return true;
+  after_step(progressed, true, [] {});
+  wait();
+  return saved_step_ == progressed.step;
+}
+
 void RunSaver::write_memory_copy() {
   wait();
   if (!memory_ || !roles_ || memory_->progressed.step <= saved_step_) return;

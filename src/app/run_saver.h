@@ -41,6 +41,8 @@ class RunSaver {
 
   // A copy in memory out of turn, and the newest such copy to disk, where that is older.
   void keep_in_memory(Progressed progressed);
+  // A state to come back to, in memory or on disk. False, with a warning: there is none of this step.
+  bool keep_state(const Progressed& progressed);
   void write_memory_copy();
 
   void wait();    // for what is being written

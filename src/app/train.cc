@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
+#include <sstream>
 
 #include "app/command.h"
 #include "app/config_words.h"
@@ -21,12 +21,26 @@ struct TrainArguments {
   std::vector<std::string> words;
   bool print_config = false;
   RankAddress address;
+  std::string among;
 };
 
-int64_t threads_of_a_rank(const Config& config) {
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  const int64_t threads = config.trainer.num_threads > 0 ? config.trainer.num_threads : cores;
-  return std::max<int64_t>(1, threads / num_ranks(config));
+std::vector<int> numbers_of(const std::string& text) {
+  std::vector<int> numbers;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) numbers.push_back(std::stoi(part));
+  return numbers;
+}
+
+int follow_as_rank(const TrainArguments& arguments, Config config) {
+  RankAddress address = arguments.address;
+  if (!address.role.empty()) {
+    set_num_threads(threads_of_a_rank(config));
+    return follow_role(config, address);
+  }
+  address.among = numbers_of(arguments.among);
+  config = on_ranks(std::move(config), address.among);
+  set_num_threads(threads_of_a_rank(config));
+  return follow_run(config, address);
 }
 
 int train(const TrainArguments& arguments) {
@@ -36,8 +50,8 @@ int train(const TrainArguments& arguments) {
     print_line(describe_config(config));
     return 0;
   }
+  if (arguments.address.rank > 0) return follow_as_rank(arguments, std::move(config));
   set_num_threads(threads_of_a_rank(config));
-  if (arguments.address.rank > 0) return follow_run(config, arguments.address);
   preflight_of_run(config);
   TrainRun run(std::move(config), arguments.words);
   const RunSummary summary = run.run();
@@ -60,6 +74,8 @@ void add_train(CLI::App& app, Action& action) {
   // How a run starts its other ranks; not for users.
   command->add_option("--rank", arguments->address.rank)->group("");
   command->add_option("--port", arguments->address.port)->group("");
+  command->add_option("--role", arguments->address.role)->group("");
+  command->add_option("--among", arguments->among)->group("");
   command->prefix_command(false);
   command->allow_extras(false);
   command->callback([&action, arguments] { action = [arguments] { return train(*arguments); }; });

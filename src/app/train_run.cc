@@ -49,6 +49,18 @@ RestartBudget restart_budget(const FaultConfig& fault) {
   return {fault.max_restarts, std::chrono::duration_cast<RestartBudget::Clock::duration>(window)};
 }
 
+// Nothing where every step takes the same.
+std::optional<BatchSizeOptions> batch_size_options(const DataConfig& data) {
+  const AdaptiveBatchConfig& batch = data.adaptive_batch;
+  if (batch.min_size == 0 || batch.min_size == data.train_batch_size) return std::nullopt;
+  return BatchSizeOptions{.full = data.train_batch_size,
+                          .least = batch.min_size,
+                          .step = batch.step > 0 ? batch.step : std::max<int64_t>(1, data.train_batch_size / 4),
+                          .low = batch.low_utilization,
+                          .high = batch.high_utilization,
+                          .patience = batch.patience};
+}
+
 // Null where none is asked for, or none can be written.
 std::unique_ptr<SamplesLog> dump_of(const std::optional<std::string>& folder, int64_t step) {
   if (!folder) return nullptr;
@@ -64,22 +76,24 @@ std::unique_ptr<SamplesLog> dump_of(const std::optional<std::string>& folder, in
 
 TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
     : config_(supported(std::move(config))),
+      group_config_(config_),
       words_({"train"}),
       folder_(run_folder(config_)),
       chat_(resolve_model(config_.actor_rollout_ref.model.path)),
       train_data_(load_data(train_data_options(config_), config_, chat_)),
       total_steps_(total_steps(config_, static_cast<int64_t>(train_data_.size()))),
       watched_(config_.trainer, folder_),
+      breakpoints_(folder_ / kBreakpointFolder),
       store_(std::make_shared<TrajectoryStore>()),
       guard_({folder_, resolve_model(config_.actor_rollout_ref.model.path), resolved_yaml(config_),
               config_.trainer.nonfinite_update == "skip"}),
       reward_({std::make_shared<RewardWorker>(reward_function(config_), store_, chat_.tokenizer(),
                                               overlong_options(config_), given_rewards(journal_))},
-              {&timer_, &progress_}),
+              call_observer(timer_, progress_, breakpoints_)),
       runtime_(make_runtime(config_)),
       checkpoints_(expand_user(config_.trainer.default_local_dir),
                    static_cast<int>(config_.trainer.max_actor_ckpt_to_keep.value_or(0))),
-      saver_(config_.trainer, total_steps_, folder_, checkpoints_, journal_, timer_, num_ranks(config_) > 1),
+      saver_(config_.trainer, total_steps_, folder_, checkpoints_, journal_, timer_, has_others(config_)),
       restarts_(restart_budget(config_.trainer.fault)) {
   words_.insert(words_.end(), words.begin(), words.end());
   attempt_.emplace(context());
@@ -89,15 +103,15 @@ TrainRun::TrainRun(Config config, const std::vector<std::string>& words)
   if (const auto peak = peak_tflops(config_.trainer, policy)) peak_tflops_ = *peak * num_ranks(config_);
   if (has_adapters(policy.weights())) log_info(describe_adapters(policy.weights()));
   attempt_->start_ranks();
-  if (num_ranks(config_) > 1) {
-    log_info(fmt::format("{} ranks as {}:", num_ranks(config_), runtime_->name()));
+  if (has_others(config_)) {
+    log_info(fmt::format("{} processes as {}:", rank_plan(config_).everybody(), runtime_->name()));
     for (const std::string& line : worker_table(attempt_->workers())) log_info("  " + line);
   }
 }
 
 AttemptContext TrainRun::context() {
-  return {config_,  words_, chat_,    train_data_.size(), store_, reward_,
-          journal_, guard_, watched_, progress_,          timer_, *runtime_};
+  return {group_config_, ranks_,   words_,    chat_,  train_data_.size(), store_,       reward_,   journal_,
+          guard_,        watched_, progress_, timer_, *runtime_,          breakpoints_, in_flight_};
 }
 
 void TrainRun::take(const Progressed& progressed) {
@@ -118,11 +132,16 @@ void TrainRun::resume() {
     take({});
   }
   open_journal();  // after data that does not fit was refused: before any file is touched
-  const auto kept = kept_records(resumed_from_.has_value());
+  open_records_after(kept_records(resumed_from_.has_value()));
+  if (const auto options = batch_size_options(config_.data)) batch_size_.emplace(*options);
+  if (batch_size_ && journal_ && journal_->last_prompts() > 0) batch_size_->restore(journal_->last_prompts());
+  if (has_others(config_)) worker_file_.emplace(folder_ / "workers.json", *runtime_, [this] { return doing(); });
+}
+
+void TrainRun::open_records_after(std::optional<int64_t> kept) {
   tracker_ = open_records(config_.trainer, folder_, resolved_yaml(config_), kept);
   samples_.emplace(folder_ / "samples.jsonl", kept);
-  written_ = {step_, step_};
-  if (num_ranks(config_) > 1) worker_file_.emplace(folder_ / "workers.json", *runtime_);
+  written_ = {step_, step_, ranks_};
 }
 
 void TrainRun::open_journal() {
@@ -152,14 +171,17 @@ RunSummary TrainRun::run() {
 
 void TrainRun::steps() {
   // From here on a lost rank costs no step that is done.
-  if (num_ranks(config_) > 1 && !saver_.in_memory()) saver_.keep_in_memory(progressed());
+  if (has_others(config_) && !saver_.in_memory()) saver_.keep_in_memory(progressed());
   progress_.step(step_, total_steps_, "");
   if (validation_data_ && summary_.validations.empty() &&
       (config_.trainer.val_before_train || config_.trainer.val_only)) {
     const Metrics metrics = validate(step_);
     tracker_->log(step_, metrics);
   }
-  while (!config_.trainer.val_only && step_ < total_steps_ && !interrupted()) one_step();
+  while (!config_.trainer.val_only && step_ < total_steps_ && !interrupted()) {
+    if (misses_ranks()) look_for_ranks();
+    one_step();
+  }
   saver_.wait();
   if (interrupted() && step_ > saver_.saved_step()) {  // it came after the last save
     saver_.after_step(progressed(), true, [] {});
@@ -187,8 +209,10 @@ void TrainRun::one_step() {
       const auto waiting = timer_.scope("data_wait");
       return prompts_->take(count);
     };
-    if (journal_) journal_->begin_step(step_ + 1);
+    const int64_t prompts = prompts_of_next_step();
+    if (journal_) journal_->begin_step(step_ + 1, layout_name(run_layout(group_config_)), prompts);
     guard_.begin_step(step_ + 1);
+    attempt_->program().set_prompts_per_step(static_cast<size_t>(prompts));
     result = attempt_->program().step(next_prompts, step_);
     ++step_;
     if (journal_) journal_->commit(attempt_->actor().worker(0).policy_version(), result.batch.samples.size());
@@ -220,6 +244,8 @@ void TrainRun::finish_step(const StepResult& result, double seconds) {
   if (step_ <= written_.metrics) return saver_.after_step(progressed(), interrupted(), [] {});
   if (validation_data_ && due(config_.trainer.test_freq)) metrics.merge(validate(step_));
   metrics.merge(saver_.take_metrics());
+  if (batch_size_) observe_rollout(result.batch.samples, metrics);
+  if (num_ranks(config_) > 1) metrics.set("perf/ranks", num_ranks(group_config_));
   if (restarts_.total() > 0) metrics.set("perf/recoveries", static_cast<double>(restarts_.total()));
   const double score = metrics.get("critic/score/mean").value_or(0);
   const double length = metrics.get("response_length/mean").value_or(0);
@@ -236,6 +262,29 @@ void TrainRun::finish_step(const StepResult& result, double seconds) {
     progress_.step(step_, total_steps_, fmt::format("reward {:.3f}  length {:.1f}  {:.1f} s", score, length, seconds));
   };
   saver_.after_step(progressed(), interrupted(), log);
+}
+
+// A step that is made again takes what it took before, whatever the clock says now.
+int64_t TrainRun::prompts_of_next_step() {
+  if (!batch_size_) return config_.data.train_batch_size;
+  const int64_t before = journal_ ? journal_->prompts_of(step_ + 1) : 0;
+  return before > 0 ? before : batch_size_->size();
+}
+
+void TrainRun::observe_rollout(const RolloutBatch& batch, Metrics& metrics) {
+  const int64_t prompts = batch.empty() ? 0 : batch.back().group + 1;
+  metrics.set("rollout/prompts", static_cast<double>(prompts));
+  // Samples that were not drawn now say nothing of how quickly they are.
+  if (metrics.get("perf/journal_recalled_samples").value_or(0) > 0 || prompts != batch_size_->size()) return;
+  double tokens = 0;
+  for (const Sample& sample : batch) tokens += sample.response_length;
+  const double seconds = timer_.seconds("gen");
+  batch_size_->observe(seconds > 0 ? tokens / seconds : 0);
+  metrics.set("rollout/utilization", batch_size_->utilization());
+  if (batch_size_->size() == prompts) return;
+  log_warn(fmt::format("rollout runs at {:.0f} % of its best rate: from step {} on {} of {} prompts a step",
+                       100 * batch_size_->utilization(), step_ + 1, batch_size_->size(),
+                       config_.data.train_batch_size));
 }
 
 bool TrainRun::due(int64_t every) const { return every > 0 && (step_ % every == 0 || step_ == total_steps_); }
@@ -266,6 +315,11 @@ Metrics TrainRun::validate(int64_t step) {
   Metrics metrics = compute_validation_metrics(all);
   summary_.validations.push_back(metrics);
   return metrics;
+}
+
+std::string TrainRun::doing() const {
+  const std::string phases = timer_.open(), exchange = in_flight_->operation();
+  return exchange.empty() ? phases : fmt::format("{}, in the exchange '{}'", phases, exchange);
 }
 
 Progressed TrainRun::progressed() const {

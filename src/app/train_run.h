@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "app/worker_file.h"
 #include "checkpoint/manager.h"
 #include "config/config.h"
+#include "control/batch_size.h"
 #include "control/restart_budget.h"
 #include "data/prompt_stream.h"
 #include "observe/progress.h"
@@ -53,6 +55,9 @@ class TrainRun {
   void one_step();
   Metrics validate(int64_t step);
   Progressed progressed() const;
+  int64_t prompts_of_next_step();
+  void observe_rollout(const RolloutBatch& batch, Metrics& metrics);
+  std::string doing() const;  // any thread
   void finish_step(const StepResult& result, double seconds);
   Metrics step_metrics(const StepResult& result, double seconds);
   void write_samples(int64_t step, const RolloutBatch& batch);
@@ -60,15 +65,26 @@ class TrainRun {
 
   AttemptContext context();
   void recover(std::string cause);
-  void rebuild();
+  std::optional<std::string> rebuilt(const std::vector<int>& ranks);
+  void rebuild(const std::vector<int>& ranks);
   void restore();
+  void use_ranks(std::vector<int> ranks);
+  void open_records_after(std::optional<int64_t> kept);
+  [[noreturn]] void give_up(const std::string& cause, const std::string& why);
+  std::vector<int> go_on_without(const std::vector<int>& ranks, const std::string& cause) const;
+  bool misses_ranks() const;
+  void look_for_ranks();
+  void take_back_ranks();
 
   // What is written already, and stays: steps that are made again write nothing.
   struct Written {
     int64_t samples = 0, metrics = 0;  // the last step
+    std::vector<int> ranks;            // that made it
   };
 
   Config config_;
+  Config group_config_;     // the same on the ranks that are there
+  std::vector<int> ranks_;  // their numbers; empty: all
   std::vector<std::string> words_;
   std::filesystem::path folder_;
   Chat chat_;
@@ -78,6 +94,8 @@ class TrainRun {
   WatchedRun watched_;
   Progress progress_;
   PhaseTimer timer_;
+  Breakpoints breakpoints_;
+  std::shared_ptr<InFlight> in_flight_ = std::make_shared<InFlight>();
   std::shared_ptr<TrajectoryStore> store_;
   std::optional<Journal> journal_;  // opened by resume()
   NonFiniteGuard guard_;
@@ -90,6 +108,7 @@ class TrainRun {
   RunSaver saver_;
   std::optional<Checkpoint> resumed_from_;
   std::optional<PromptStream> prompts_;
+  std::optional<BatchSize> batch_size_;  // where it may change
   std::optional<Tracker> tracker_;
   std::optional<SamplesLog> samples_;
   Written written_;
@@ -97,6 +116,8 @@ class TrainRun {
   RestartBudget restarts_;
   std::optional<Clock::time_point> recovering_since_;  // until the run is where it was
   double recovery_seconds_ = 0;                        // not yet reported
+  Clock::time_point next_look_;                        // whether missing ranks can come back
+  std::future<bool> can_come_back_;
   RunSummary summary_;
 };
 

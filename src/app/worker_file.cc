@@ -11,8 +11,8 @@
 
 namespace tandem {
 
-WorkerFile::WorkerFile(std::filesystem::path path, const Runtime& runtime)
-    : path_(std::move(path)), runtime_(runtime), thread_([this] { write_on(); }) {}
+WorkerFile::WorkerFile(std::filesystem::path path, const Runtime& runtime, std::function<std::string()> doing)
+    : path_(std::move(path)), runtime_(runtime), doing_(std::move(doing)), thread_([this] { write_on(); }) {}
 
 WorkerFile::~WorkerFile() {
   {
@@ -26,14 +26,20 @@ WorkerFile::~WorkerFile() {
 }
 
 void WorkerFile::write_on() {
+  std::string doing;
+  auto since = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     lock.unlock();
+    if (std::string now = doing_(); now != doing) doing = std::move(now), since = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
     std::vector<WorkerStatus> all{{.role = "controller",
                                    .device = "cpu",
                                    .host = host_name(),
                                    .pid = ::getpid(),
-                                   .state = WorkerState::kRunning}};
+                                   .state = WorkerState::kRunning,
+                                   .doing = doing,
+                                   .doing_seconds = seconds}};
     for (WorkerStatus& worker : runtime_.workers()) all.push_back(std::move(worker));
     try {
       write_file_atomic(path_, to_json(all) + "\n");

@@ -4,7 +4,9 @@
 
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "control/runtime.h"
@@ -13,8 +15,9 @@ namespace tandem {
 
 class WorkerFile {
  public:
-  // `runtime` must outlive it. What cannot be written is left out: it must not end a run.
-  WorkerFile(std::filesystem::path path, const Runtime& runtime);
+  // `runtime` must outlive it. `doing`: what this process does, asked from a thread of its own. What cannot be written
+  // is left out: it must not end a run.
+  WorkerFile(std::filesystem::path path, const Runtime& runtime, std::function<std::string()> doing);
   ~WorkerFile();  // removes the file
   WorkerFile(const WorkerFile&) = delete;
   WorkerFile& operator=(const WorkerFile&) = delete;
@@ -24,6 +27,7 @@ class WorkerFile {
 
   const std::filesystem::path path_;
   const Runtime& runtime_;
+  const std::function<std::string()> doing_;
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stopping_ = false;

@@ -9,6 +9,25 @@
 
 namespace tandem {
 
+struct AdaptiveBatchConfig {
+  int64_t min_size = 0;
+  int64_t step = 0;
+  double low_utilization = 0.6, high_utilization = 0.85;
+  int64_t patience = 2;
+
+  template <class V>
+  void fields(V&& v) {
+    v("min_size", min_size,
+      "least prompts a step while rollout is slow; 0: always train_batch_size. What is learnt then depends on the "
+      "clock");
+    v("step", step, "prompts that one change takes off or gives back; 0: a quarter of train_batch_size");
+    v("low_utilization", low_utilization,
+      "steps below this utilization of rollout (its rate over its best) make the batch smaller");
+    v("high_utilization", high_utilization, "steps above this one make it larger again");
+    v("patience", patience, "such steps in a row before a change");
+  }
+};
+
 struct DataConfig : RowsConfig {
   std::string prompt_key = "prompt";
   std::string reward_fn_key = "data_source";
@@ -19,6 +38,7 @@ struct DataConfig : RowsConfig {
   bool filter_overlong_prompts = false;
   std::string truncation = "error";
   int64_t dataloader_num_workers = 8;
+  AdaptiveBatchConfig adaptive_batch;
 
   DataConfig() {
     train_files = {"~/data/rlhf/gsm8k/train.parquet"};
@@ -40,6 +60,7 @@ struct DataConfig : RowsConfig {
       "tokens",
       {"error", "left", "right", "middle"});
     v("dataloader_num_workers", dataloader_num_workers, "threads that template and tokenise prompts");
+    v("adaptive_batch", adaptive_batch, "fewer prompts a step while rollout is slow");
   }
 };
 

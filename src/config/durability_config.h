@@ -49,6 +49,9 @@ struct FaultConfig {
   double heartbeat_timeout = 30;
   int64_t max_restarts = 3;
   double window_minutes = 60;
+  double replace_timeout = 20;
+  int64_t min_ranks = 0;
+  double grow_interval = 30;
 
   template <class V>
   void fields(V&& v) {
@@ -57,6 +60,22 @@ struct FaultConfig {
     v("max_restarts", max_restarts,
       "times that lost ranks are replaced within window_minutes before the run stops; 0: a lost rank ends the run");
     v("window_minutes", window_minutes, "how long a replacement counts");
+    v("replace_timeout", replace_timeout,
+      "seconds within which a lost rank must come back; after them the run goes on with fewer ranks");
+    v("min_ranks", min_ranks,
+      "ranks with which a run goes on at least; 0: half of them; trainer.n_gpus_per_node: never with fewer");
+    v("grow_interval", grow_interval, "seconds between looks whether the missing ranks can come back");
+  }
+};
+
+struct ResourcePoolsConfig {
+  std::string critic = "actor", reference = "actor";
+
+  template <class V>
+  void fields(V&& v) {
+    v("critic", critic, "where the critic works: in the actor's first rank, or in a process of its own",
+      {"actor", "own"});
+    v("reference", reference, "the same of the reference model", {"actor", "own"});
   }
 };
 

@@ -23,6 +23,7 @@ struct TrainerConfig : RunConfig {
   std::string runtime = "local";
   RayConfig ray;
   CommunicationConfig communication;
+  ResourcePoolsConfig resource_pools;
   PreflightConfig preflight;
 
   TrainerConfig() {
@@ -49,9 +50,12 @@ struct TrainerConfig : RunConfig {
     v("journal", journal, "finished samples on disk");
     v("checkpoint", checkpoint, "how and how often the state is saved");
     v("fault", fault, "what happens when a rank dies or hangs");
-    v("runtime", runtime, "who starts and watches the other ranks: this process, or actors of a Ray", {"local", "ray"});
+    v("runtime", runtime,
+      "what the other ranks are: processes that this one starts and watches, threads of it, or actors of a Ray",
+      {"local", "threads", "ray"});
     v("ray", ray, "the Ray of trainer.runtime=ray");
     v("communication", communication, "how ranks on several nodes reach each other");
+    v("resource_pools", resource_pools, "which roles have processes of their own");
     v("preflight", preflight, "checks before anything is loaded");
   }
 };

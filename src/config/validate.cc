@@ -7,11 +7,22 @@
 
 #include "config/checker.h"
 #include "config/load.h"
+#include "config/validate_ranks.h"
 
 namespace tandem {
 namespace {
 
 using Checker = ConfigChecker<Config>;
+
+void check_adaptive_batch(Checker& check, const DataConfig& data) {
+  const AdaptiveBatchConfig& batch = data.adaptive_batch;
+  check.between(batch.min_size, 0, data.train_batch_size, "data.adaptive_batch.min_size");
+  check.between(batch.step, 0, data.train_batch_size, "data.adaptive_batch.step");
+  check.require(
+      batch.low_utilization > 0 && batch.low_utilization < batch.high_utilization && batch.high_utilization <= 1,
+      "data.adaptive_batch.low_utilization", "must lie between 0 and high_utilization, which is 1 at most");
+  check.between(batch.patience, 1, kMaxCount, "data.adaptive_batch.patience");
+}
 
 void check_data(Checker& check, const DataConfig& data) {
   const auto paths = [&](const std::vector<std::string>& files, const std::string& key) {
@@ -23,6 +34,7 @@ void check_data(Checker& check, const DataConfig& data) {
   check.named(data.prompt_key, "data.prompt_key");
   check.named(data.reward_fn_key, "data.reward_fn_key");
   check.between(data.train_batch_size, 1, kMaxBatch, "data.train_batch_size");
+  check_adaptive_batch(check, data);
   check.between(data.val_batch_size, 1, kMaxBatch, "data.val_batch_size");
   check.between(data.max_prompt_length, 1, kMaxLength, "data.max_prompt_length");
   check.between(data.max_response_length, 1, kMaxLength, "data.max_response_length");
@@ -229,59 +241,6 @@ void check_algorithm(Checker& check, const Config& config) {
   check_correction(check, algorithm.rollout_correction);
 }
 
-void check_ranks(Checker& check, const Config& config) {
-  const int64_t ranks = config.trainer.n_gpus_per_node;
-  const ActorConfig& actor = config.actor_rollout_ref.actor;
-  check.between(config.actor_rollout_ref.nccl_timeout, 1, 1'000'000, "actor_rollout_ref.nccl_timeout");
-  const std::string at = "actor_rollout_ref.actor.";
-  const bool megatron = ranks > 1 && actor.strategy == "megatron";
-  check.require(ranks == 1 || megatron || actor.strategy == "fsdp" || actor.strategy == "fsdp2", at + "strategy",
-                "several ranks work with fsdp or megatron: use one of them, or trainer.n_gpus_per_node=1");
-  const int64_t tp = actor.megatron.tensor_model_parallel_size, pp = actor.megatron.pipeline_model_parallel_size;
-  const int64_t cp = std::max(actor.megatron.context_parallel_size, actor.ulysses_sequence_parallel_size);
-  const auto fits = [&](int64_t size, int64_t among, bool its_strategy, const std::string& key,
-                        std::string_view strategy) {
-    check.require(size >= 1 && among % size == 0 && (size == 1 || its_strategy), at + key,
-                  fmt::format("must divide {} ranks, and goes with trainer.n_gpus_per_node of 2 or more and "
-                              "actor.strategy={}",
-                              among, strategy));
-  };
-  fits(tp, ranks, megatron, "megatron.tensor_model_parallel_size", "megatron");
-  if (check.problem()) return;
-  fits(pp, ranks / tp, megatron, "megatron.pipeline_model_parallel_size", "megatron");
-  if (check.problem()) return;
-  const int64_t chunks = actor.megatron.virtual_pipeline_model_parallel_size.value_or(1);
-  check.require(chunks == 1 || (chunks > 1 && pp > 1), at + "megatron.virtual_pipeline_model_parallel_size",
-                "must be 1 or more, and more than 1 only with pipeline_model_parallel_size of 2 or more");
-  const int64_t data = ranks / (tp * pp);
-  fits(actor.megatron.context_parallel_size, data, megatron, "megatron.context_parallel_size", "megatron");
-  fits(actor.ulysses_sequence_parallel_size, data, ranks > 1 && !megatron, "ulysses_sequence_parallel_size", "fsdp");
-  check.require(
-      config.actor_rollout_ref.rollout.tensor_model_parallel_size == tp,
-      "actor_rollout_ref.rollout.tensor_model_parallel_size",
-      fmt::format("must be {}: training and rollout share their weights, so it is that of actor.megatron with "
-                  "actor.strategy=megatron, else 1",
-                  tp));
-  const AlgorithmConfig& algorithm = config.algorithm;
-  check.require(tp == 1 || (!algorithm.rollout_correction.rollout_is && !algorithm.rollout_correction.rollout_rs),
-                "algorithm.rollout_correction.rollout_is", "not with tensor parallelism so far: leave it out");
-  check.require(tp == 1 || algorithm.adv_estimator != "optimal_token_baseline", "algorithm.adv_estimator",
-                "not with tensor parallelism so far: use another estimator");
-  const int64_t shard = actor.fsdp_config.fsdp_size;
-  check.require(shard == -1 || shard >= 1, at + "fsdp_config.fsdp_size", "must be 1 or more, or -1 for all ranks");
-  check.require(shard < 1 || ranks == 1 || data % shard == 0, at + "fsdp_config.fsdp_size",
-                fmt::format("must divide the {} data-parallel ranks, or be -1 for all", data));
-  check.require(shard < 1 || ranks == 1 || cp < 1 || shard % cp == 0, at + "fsdp_config.fsdp_size",
-                fmt::format("must be a multiple of the {} ranks that share a sequence, or -1 for all", cp));
-  const std::string& loss = actor.policy_loss.loss_mode;
-  check.require(
-      pp == 1 || (loss != "clip_cov" && loss != "kl_cov"), at + "policy_loss.loss_mode",
-      "clip_cov and kl_cov need a whole mini-batch's log-probs first, which no rank of a pipeline can compute "
-      "alone: share the work by actor.strategy=fsdp or by tensor parallelism");
-  check.require(ranks == 1 || !config.actor_rollout_ref.model.uses_lora(), "actor_rollout_ref.model.lora_rank",
-                "adapters train on one rank so far: use trainer.n_gpus_per_node=1");
-}
-
 void check_trainer(Checker& check, const Config& config) {
   const TrainerConfig& trainer = config.trainer;
   check.between(trainer.total_epochs, 1, 1'000'000, "trainer.total_epochs");
@@ -319,8 +278,10 @@ void check_trainer(Checker& check, const Config& config) {
   check.between(trainer.fault.max_restarts, 0, kMaxCount, "trainer.fault.max_restarts");
   check.require(std::isfinite(trainer.fault.window_minutes) && trainer.fault.window_minutes > 0,
                 "trainer.fault.window_minutes", "must be above 0");
-  check.require(trainer.runtime == "local" || trainer.n_gpus_per_node > 1, "trainer.runtime",
-                "Ray starts the other ranks, and with trainer.n_gpus_per_node=1 there are none: leave it out");
+  const bool pools = trainer.resource_pools.critic == "own" || trainer.resource_pools.reference == "own";
+  check.require(trainer.runtime == "local" || trainer.n_gpus_per_node > 1 || pools, "trainer.runtime",
+                "it is that of the other ranks, and with trainer.n_gpus_per_node=1 there are none: leave it out");
+  check_elasticity(check, config);
   check.require(trainer.ray.cpus_per_rank > 0, "trainer.ray.cpus_per_rank", "must be above 0");
   check.at_least(trainer.preflight.min_storage_gb_per_s, 0, "trainer.preflight.min_storage_gb_per_s");
   check.between(trainer.preflight.storage_test_mb, 0, 1'000'000, "trainer.preflight.storage_test_mb");
@@ -337,6 +298,7 @@ void check_trainer(Checker& check, const Config& config) {
                     communication.cross_node_share_back <= communication.cross_node_share,
                 "trainer.communication.cross_node_share_back",
                 "must be between 0 and trainer.communication.cross_node_share");
+  check_pools(check, config);
   check_outlooks(check, trainer);
   check.between(config.numerics.virtual_tp, 1, 1024, "numerics.virtual_tp");
 }

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum RecordType : uint32_t { kHeader = 1, kSample = 2, kReward = 3, kCommit = 4 };
+enum RecordType : uint32_t { kHeader = 1, kSample = 2, kReward = 3, kCommit = 4, kMade = 5 };
 constexpr uint32_t kVersion = 2;
 constexpr std::string_view kFilePrefix = "after_";
 constexpr size_t kWarnEvery = 100;  // failed writes
@@ -113,6 +113,10 @@ void Journal::read_file_of(int64_t after) {
       return;
     } else if (type == kCommit) {
       last_committed_ = std::max(last_committed_, in.get<int64_t>());
+    } else if (type == kMade) {
+      const auto step = in.get<int64_t>();
+      auto layout = in.get_list<std::string>();
+      made(step, {std::move(layout), in.get<int64_t>()});
     } else if (type == kSample || type == kReward) {
       Entry& entry = index_[get_key(in)];
       (type == kSample ? entry.sample : entry.reward) = {after, offset, payload.size()};
@@ -132,10 +136,35 @@ void Journal::read_file_of(int64_t after) {
   files_[after] = scan.whole_bytes;
 }
 
-void Journal::begin_step(int64_t step) {
+void Journal::begin_step(int64_t step, const std::string& layout, int64_t prompts) {
   const std::lock_guard lock(mutex_);
   step_ = step;
   of_this_step_.clear();
+  const auto known = made_.find(step);
+  if (known != made_.end() && known->second.layout == layout && known->second.prompts == prompts) return;
+  made(step, {layout, prompts});
+  append(kMade, PayloadWriter().put(step).put_list(layout).put(prompts).bytes(), false);
+}
+
+void Journal::made(int64_t step, const Made& made) {
+  const auto [known, is_new] = made_.try_emplace(step, made);
+  const bool same = known->second.layout == made.layout && known->second.prompts == made.prompts;
+  if (is_new || same) return;
+  known->second = made;
+  made_.erase(std::next(known), made_.end());
+  index_.erase(index_.lower_bound(Key{step + 1, false, 0, 0}), index_.end());
+  last_committed_ = std::min(last_committed_, step);
+}
+
+int64_t Journal::prompts_of(int64_t step) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = made_.find(step);
+  return known == made_.end() ? 0 : known->second.prompts;
+}
+
+int64_t Journal::last_prompts() const {
+  const std::lock_guard lock(mutex_);
+  return made_.empty() ? 0 : made_.rbegin()->second.prompts;
 }
 
 std::vector<std::byte> Journal::payload_at(const Place& place) const {
@@ -261,6 +290,7 @@ void Journal::set_aside() {
   writer_.reset();
   files_ = {{0, 0}};
   index_.clear();
+  made_.clear();
   last_committed_ = 0;
 }
 

@@ -43,8 +43,14 @@ class Journal {
   // Reads what is there; cuts off an unfinished last record, steps over damaged ones.
   explicit Journal(JournalOptions options);
 
-  // The step (counted from 1) that everything from now on belongs to, until the next call.
-  void begin_step(int64_t step);
+  // The step (counted from 1) that everything from now on belongs to, until the next call. `layout`: of the ranks that
+  // make it. Where others made it before, its update ends in other bits than theirs did, so that the samples of later
+  // steps were drawn by weights that will never be again: they are forgotten. Its own samples stay.
+  // `prompts`: of the step, for prompts_of().
+  void begin_step(int64_t step, const std::string& layout, int64_t prompts = 0);
+  // What a step was begun with, where it is made again; and the last one that is known; 0: nothing is.
+  int64_t prompts_of(int64_t step) const;
+  int64_t last_prompts() const;
 
   // The sample of this step as it was drawn before, or null. `greedy`: remax's baseline. One of another prompt text or
   // other weights does not count.
@@ -87,12 +93,18 @@ class Journal {
   void read_file_of(int64_t after);
   std::vector<std::byte> payload_at(const Place& place) const;
   void append(uint32_t type, const std::string& payload, bool sync);
+  struct Made {
+    std::string layout;
+    int64_t prompts = 0;
+  };
+  void made(int64_t step, const Made& made);
 
   JournalOptions options_;
   mutable std::mutex mutex_;
   std::map<int64_t, uint64_t> files_;   // size by the step they come after
   std::optional<RecordWriter> writer_;  // into the last of them; opened by its first record
   std::map<Key, Entry> index_;
+  std::map<int64_t, Made> made_;  // by step
   std::unordered_map<const Trajectory*, Key> of_this_step_;
   int64_t step_ = 0, last_committed_ = 0;
   size_t num_recalled_ = 0, num_failures_ = 0;

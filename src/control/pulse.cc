@@ -46,12 +46,20 @@ void Pulse::doing(std::string_view what) {
   changed_.notify_one();
 }
 
+void Pulse::ask(std::function<std::string()> waits_for) {
+  const std::lock_guard lock(mutex_);
+  waits_for_ = std::move(waits_for);
+}
+
 void Pulse::beat() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    const std::string words = doing_;
+    std::string words = doing_;
+    const auto waits_for = waits_for_;
     told_ = true;
     lock.unlock();
+    if (const std::string what = waits_for ? waits_for() : ""; !what.empty())
+      words += ", in the exchange '" + what + "'";
     const ssize_t sent = ::send(socket_, words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)) ::_exit(kOrphaned);
     lock.lock();

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +25,8 @@ class Pulse {
   Pulse& operator=(const Pulse&) = delete;
 
   void doing(std::string_view what);  // told at once
+  // Asked at each sign for what this process waits for, which is told too; empty: nothing.
+  void ask(std::function<std::string()> waits_for);
 
  private:
   void beat();
@@ -33,6 +36,7 @@ class Pulse {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string doing_ = "start";
+  std::function<std::string()> waits_for_;
   bool told_ = false, stopping_ = false;
   std::thread thread_;
 };

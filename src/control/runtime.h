@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,10 +62,13 @@ class Runtime {
   // Does not wait for the workers to be ready. IoError where a process cannot be started.
   virtual void start(const std::vector<WorkerSpec>& workers) = 0;
   virtual std::vector<WorkerStatus> workers() const = 0;  // of the group, by rank
-  // The worker whose loss came first; others that it took along are not told.
+  // The worker of this group whose loss came first; others that it took along are not told.
   virtual std::optional<WorkerStatus> lost() const = 0;
   // Gives the workers `grace` to end by themselves, then ends them. Afterwards the group is empty.
   virtual void end(std::chrono::milliseconds grace) = 0;
+  // Whether these workers, which end by themselves soon, can be started beside the group and end with 0 within
+  // `patience`. Nothing of them stays.
+  virtual bool try_out(const std::vector<WorkerSpec>& workers, std::chrono::milliseconds patience) = 0;
 
   void throw_if_lost() const;  // WorkerLost
 };
@@ -77,7 +81,12 @@ class InProcess final : public Runtime {
   std::vector<WorkerStatus> workers() const override { return {}; }
   std::optional<WorkerStatus> lost() const override { return std::nullopt; }
   void end(std::chrono::milliseconds) override {}
+  bool try_out(const std::vector<WorkerSpec>&, std::chrono::milliseconds) override { return false; }
 };
+
+// Threads of this process. `life` is all that a worker does; what it throws is its loss. `tell`: what it does now.
+using WorkerLife = std::function<void(const WorkerSpec& spec, const std::function<void(std::string_view what)>& tell)>;
+std::unique_ptr<Runtime> worker_threads(WorkerLife life);
 
 struct LocalOptions {
   std::chrono::milliseconds heartbeat_timeout{30'000};

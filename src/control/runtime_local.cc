@@ -161,6 +161,18 @@ class LocalProcesses final : public Runtime {
     watch_.join();
     const std::lock_guard lock(mutex_);
     workers_.clear();
+    lost_.reset();
+  }
+
+  bool try_out(const std::vector<WorkerSpec>& specs, std::chrono::milliseconds patience) override {
+    try {
+      LocalProcesses beside(options_);
+      beside.start(specs);
+      std::unique_lock lock(beside.mutex_);
+      return beside.ended_.wait_for(lock, patience, [&] { return beside.none_runs(); }) && !beside.lost_;
+    } catch (const IoError&) {
+      return false;
+    }
   }
 
  private:

@@ -25,7 +25,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kTurn = 200ms;  // between two looks at all workers
+constexpr auto kTurn = 200ms;                                 // between two looks at all workers
+constexpr std::chrono::milliseconds kShortPlaceTimeout = 3s;  // the running group is not looked at meanwhile
 
 std::filesystem::path this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
@@ -72,28 +73,8 @@ class RayActors final : public Runtime {
 
   void start(const std::vector<WorkerSpec>& specs) override {
     check(group_ == nullptr, "a group runs already");
-    std::vector<std::string> texts;
-    std::vector<const char*> pointers;
-    for (WorkerSpec spec : specs) {
-      spec.program = std::filesystem::canonical(spec.program);
-      if (spec.folder.empty()) spec.folder = std::filesystem::current_path();
-      // A worker has what this process has, not what Ray was started with.
-      for (char** entry = environ; *entry != nullptr; ++entry) {
-        const std::string_view mine(*entry);
-        const std::string_view name = mine.substr(0, mine.find('=') + 1);
-        if (std::ranges::none_of(spec.environment, [&](const std::string& e) { return e.starts_with(name); }))
-          spec.environment.emplace_back(mine);
-      }
-      texts.push_back(to_json(spec));
-    }
-    for (const std::string& text : texts) pointers.push_back(text.c_str());
     on_thread([&] {
-      std::string error;
-      tandem_ray_group* group = nullptr;
-      if (api_.start(pointers.data(), static_cast<int>(pointers.size()), options_.cpus,
-                     options_.watch.heartbeat_timeout.count(), static_cast<int>(options_.place_timeout.count()), &group,
-                     append, &error) != 0)
-        throw IoError("Ray could not start the workers: " + error);
+      tandem_ray_group* group = new_group(specs, options_.place_timeout);
       const std::lock_guard lock(mutex_);
       group_ = group;
       lost_.reset();
@@ -117,9 +98,79 @@ class RayActors final : public Runtime {
     on_thread([&] { end_group(grace); });
     const std::lock_guard lock(mutex_);
     workers_.clear();
+    lost_.reset();
+  }
+
+  bool try_out(const std::vector<WorkerSpec>& specs, std::chrono::milliseconds patience) override {
+    const auto deadline = Clock::now() + patience;
+    tandem_ray_group* beside = nullptr;
+    try {
+      on_thread([&] { beside = new_group(specs, std::min(patience, kShortPlaceTimeout)); });
+    } catch (const IoError&) {
+      return false;
+    }
+    std::vector<bool> done(specs.size());
+    bool failed = false;
+    while (!failed && std::ranges::count(done, true) < std::ssize(done) && Clock::now() < deadline) {
+      std::this_thread::sleep_for(kTurn);
+      on_thread([&] {
+        for (size_t i = 0; i < done.size() && !failed; ++i) {
+          const WorkerStatus status = status_of(beside, static_cast<int>(i), {});
+          done[i] = status.ending == "exit code 0";
+          failed = is_loss(status);
+        }
+      });
+    }
+    on_thread([&] { api_.end(beside, 0); });
+    return !failed && std::ranges::count(done, true) == std::ssize(done);
   }
 
  private:
+  // Of the thread. IoError where Ray has no room for it in time.
+  tandem_ray_group* new_group(const std::vector<WorkerSpec>& specs, std::chrono::milliseconds place_timeout) const {
+    std::vector<std::string> texts;
+    std::vector<const char*> pointers;
+    for (WorkerSpec spec : specs) {
+      spec.program = std::filesystem::canonical(spec.program);
+      if (spec.folder.empty()) spec.folder = std::filesystem::current_path();
+      // A worker has what this process has, not what Ray was started with.
+      for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view mine(*entry);
+        const std::string_view name = mine.substr(0, mine.find('=') + 1);
+        if (std::ranges::none_of(spec.environment, [&](const std::string& e) { return e.starts_with(name); }))
+          spec.environment.emplace_back(mine);
+      }
+      texts.push_back(to_json(spec));
+    }
+    for (const std::string& text : texts) pointers.push_back(text.c_str());
+    std::string error;
+    tandem_ray_group* group = nullptr;
+    if (api_.start(pointers.data(), static_cast<int>(pointers.size()), options_.cpus,
+                   options_.watch.heartbeat_timeout.count(), static_cast<int>(place_timeout.count()), &group, append,
+                   &error) != 0)
+      throw IoError("Ray could not start the workers: " + error);
+    return group;
+  }
+
+  // Of the thread. `before`: what was known of it.
+  WorkerStatus status_of(tandem_ray_group* group, int worker, WorkerStatus before) const {
+    std::string text, error;
+    const int result = api_.status(group, worker, static_cast<int>(options_.watch.heartbeat_timeout.count()), append,
+                                   &text, append, &error);
+    if (result == 0) {
+      const auto found = worker_states(text);
+      return found.empty() ? before : found.front();
+    }
+    before.state = result == 2 ? WorkerState::kHung : WorkerState::kEnded;
+    before.ending = "the loss of its Ray actor";
+    return before;
+  }
+
+  static bool is_loss(const WorkerStatus& status) {
+    return status.state == WorkerState::kHung ||
+           (status.state == WorkerState::kEnded && status.ending != "exit code 0");
+  }
+
   void on_thread(const std::function<void()>& work) {
     std::packaged_task<void()> task(work);
     auto done = task.get_future();
@@ -161,25 +212,13 @@ class RayActors final : public Runtime {
   void look() {
     if (group_ == nullptr) return;
     for (int i = 0; group_ != nullptr && i < static_cast<int>(workers().size()); ++i) {
-      std::string text, error;
-      const int result = api_.status(group_, i, static_cast<int>(options_.watch.heartbeat_timeout.count()), append,
-                                     &text, append, &error);
-      WorkerStatus status = workers()[static_cast<size_t>(i)];
-      if (result == 0) {
-        const auto found = worker_states(text);
-        if (!found.empty()) status = found.front();
-      } else {
-        status.state = result == 2 ? WorkerState::kHung : WorkerState::kEnded;
-        status.ending = "the loss of its Ray actor";
-      }
-      const bool is_lost =
-          status.state == WorkerState::kHung || (status.state == WorkerState::kEnded && status.ending != "exit code 0");
+      const WorkerStatus status = status_of(group_, i, workers()[static_cast<size_t>(i)]);
       {
         const std::lock_guard lock(mutex_);
         workers_[static_cast<size_t>(i)] = status;
-        if (is_lost && !lost_) lost_ = status;
+        if (is_loss(status) && !lost_) lost_ = status;
       }
-      if (is_lost) end_group(0ms);
+      if (is_loss(status)) end_group(0ms);
     }
   }
 

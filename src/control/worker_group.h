@@ -5,22 +5,30 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "base/error.h"
+#include "control/argument_shapes.h"
 #include "control/dispatch.h"
 #include "observe/progress.h"
 #include "observe/timing.h"
 
 namespace tandem {
 
-// Where calls are timed (timing_s/<phase>) and shown. Both may be null.
+// Where calls are timed (timing_s/<phase>) and shown, and what comes before each. All may be null.
 struct CallObserver {
   PhaseTimer* timer = nullptr;
   Progress* progress = nullptr;
+  // `method`: its kMethodName. `arguments`: their shapes as text.
+  std::function<void(std::string_view method, const std::function<std::string()>& arguments)> before = {};
 };
+
+// "actor.update" of a worker's method; empty: it has none, and cannot be held.
+template <auto Method>
+inline constexpr std::string_view kMethodName = "";
 
 template <class Worker>
 class WorkerGroup {
@@ -38,6 +46,8 @@ class WorkerGroup {
   auto call(std::string_view phase, const Arg& arg) {
     using Result = std::remove_cvref_t<std::invoke_result_t<decltype(Method), Worker&, const Arg&>>;
     const Phase timed(observer_, phase);
+    if (observer_.before && !kMethodName<Method>.empty())
+      observer_.before(kMethodName<Method>, [&arg] { return shapes_of(arg); });
     if (workers_.size() == 1) return std::invoke(Method, *workers_.front(), arg);
     auto parts = Dispatch<Arg>::split(arg, workers_.size());
     std::vector<std::future<Result>> pending;

@@ -7,9 +7,11 @@
 namespace tandem {
 
 Critic::Critic(CriticOptions options, std::shared_ptr<TrajectoryStore> store)
-    : options_(std::move(options)),
-      store_(std::move(store)),
-      decoder_(load_value_decoder(options_.model_path, options_.max_model_len, options_.seed, options_.device, true)) {}
+    : Critic(options, std::move(store),
+             load_value_decoder(options.model_path, options.max_model_len, options.seed, options.device, true)) {}
+
+Critic::Critic(CriticOptions options, std::shared_ptr<TrajectoryStore> store, std::unique_ptr<Decoder> decoder)
+    : options_(std::move(options)), store_(std::move(store)), decoder_(std::move(decoder)) {}
 
 RolloutBatch Critic::compute_values(const RolloutBatch& batch) {
   const ResponsePass pass = pass_over(batch, *store_);
@@ -52,7 +54,7 @@ void Critic::restore(const ModelStateCopy& copy) {
 }
 
 void Critic::save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const {
-  save_model_copy(folder / "critic", options_.model_path, decoder_->config(), copy, options_.save, pace);
+  save_model_copy(folder / "critic", options_.model_path, model(), copy, options_.save, pace);
 }
 
 void Critic::load(const std::filesystem::path& folder) {

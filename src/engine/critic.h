@@ -27,21 +27,33 @@ struct CriticOptions {
 class Critic {
  public:
   Critic(CriticOptions options, std::shared_ptr<TrajectoryStore> store);
+  virtual ~Critic() = default;
+  Critic(const Critic&) = delete;
+  Critic& operator=(const Critic&) = delete;
 
-  RolloutBatch compute_values(const RolloutBatch& batch);  // sets the records' values
-  Metrics update_values(const RolloutBatch& batch);        // towards the records' returns; critic/*
+  virtual RolloutBatch compute_values(const RolloutBatch& batch);  // sets the records' values
+  virtual Metrics update_values(const RolloutBatch& batch);        // towards the records' returns; critic/*
 
   // critic/huggingface (score.weight and score.bias in the place of the head), critic/optim.safetensors,
   // critic/extra_state.json.
-  void save(const std::filesystem::path& folder) const;
-  void load(const std::filesystem::path& folder);
+  virtual void save(const std::filesystem::path& folder) const;
+  virtual void load(const std::filesystem::path& folder);
 
-  void copy_state(ModelStateCopy& into) const;  // as the engine's
-  void restore(const ModelStateCopy& copy);
+  virtual void copy_state(ModelStateCopy& into) const;  // as the engine's
+  virtual void restore(const ModelStateCopy& copy);
   void save_copy(const std::filesystem::path& folder, const ModelStateCopy& copy, WritePace* pace) const;
+
+  virtual const ModelConfig& model() const { return decoder_->config(); }
+  virtual uint64_t state_bytes() const { return state_copy_bytes(*decoder_); }  // of a copy
 
   Decoder& decoder() { return *decoder_; }
   const Decoder& decoder() const { return *decoder_; }
+
+ protected:
+  // With a decoder that is already made; null: another process has it (engine/remote_roles.h).
+  Critic(CriticOptions options, std::shared_ptr<TrajectoryStore> store, std::unique_ptr<Decoder> decoder);
+  const CriticOptions& options() const { return options_; }
+  TrajectoryStore& store() const { return *store_; }
 
  private:
   CriticOptions options_;

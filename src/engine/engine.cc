@@ -211,7 +211,15 @@ RolloutBatch Engine::rollout(Order order, const std::vector<PromptPtr>& prompts,
   RecordDrawn record;
   if (drawn != nullptr && drawn->record)
     record = [&](const TrajectoryPtr& trajectory) { drawn->record(greedy, trajectory); };
-  if (leads()) team_->tell(order, encode_tasks(missing));
+  if (leads()) {
+    std::string payload = encode_tasks(missing);
+    if (order == Order::kGenerate) {
+      const bool begins = store_->size() == 0;  // a step's first rollout: what was drawn before is of no more use
+      if (begins) owners_.clear();
+      payload.insert(payload.begin(), static_cast<char>(begins));
+    }
+    team_->tell(order, payload);
+  }
   std::set<const Prompt*> computed;
   for (TrajectoryPtr& trajectory : draw(missing, sampling, record)) {
     const Prompt* prompt = trajectory->prompt.get();
@@ -284,6 +292,7 @@ RolloutBatch Engine::store(const std::vector<PromptPtr>& prompts, std::vector<Tr
 Metrics Engine::take_generation() {
   const GeneratorStats stats = std::exchange(generation_, {});
   Metrics metrics;
+  if (leads()) metrics.set("perf/controller_mb", static_cast<double>(team_->take_order_bytes()) / 1e6);
   metrics.set("rollout/passes", static_cast<double>(stats.num_passes));
   metrics.set("rollout/computed_tokens", static_cast<double>(stats.num_computed_tokens));
   metrics.set("rollout/cached_tokens", static_cast<double>(stats.num_cached_tokens));
@@ -295,7 +304,7 @@ Metrics Engine::take_generation() {
 Metrics Engine::update_policy(const RolloutBatch& batch) {
   std::vector<TrainingSample> samples;
   for (const Sample& sample : batch) samples.push_back(training_sample(*store_, sample));
-  if (leads()) team_->tell(Order::kUpdate, encode_samples(samples));
+  if (leads()) tell_update(samples);
   const UpdateStats stats = train(samples);
 
   Metrics metrics;

@@ -5,8 +5,11 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <unordered_map>
+#include <utility>
 
 #include "data/trajectory_store.h"
 #include "engine/model_state.h"
@@ -130,7 +133,8 @@ class Engine {
   const Decoder& decoder() const { return *decoder_; }
   uint64_t policy_version() const { return policy_version_; }
   int64_t activation_bytes() const { return options_.trainer.activation_bytes; }
-  Metrics take_generation();  // of everything drawn since the last call, validation left out
+  Metrics take_generation();  // of everything drawn since the last call, validation left out; of a leader
+                              // perf/controller_mb: what it told its ranks
 
   // Between them the other ranks record a step beside this one's `recorder`, which gets what they have and the kernels
   // of this rank's GPU at the end. Needs options.trace.
@@ -165,6 +169,7 @@ class Engine {
   DecoderWeights& own_part();  // what this rank trains
   void enter_training();
   void begin_new_part(), own_part_changed();
+  void tell_update(const std::vector<TrainingSample>& samples);
   bool leads() const;
   const ModelConfig& whole_config() const;  // of the model, of which tensor parallelism leaves a rank a part
   void enter_rollout();
@@ -187,6 +192,8 @@ class Engine {
   GeneratorStats generation_;
   SequenceWork drawn_work_;                // of generation_
   std::optional<GpuKernelTrace> kernels_;  // while a step is traced
+  std::map<std::pair<uint64_t, uint32_t>, TrajectoryPtr> drawn_here_;  // DrawnHere, of a rank that follows
+  std::unordered_map<const Trajectory*, int32_t> owners_;              // of a step: ranks that have what they drew
 };
 
 // ConfigError where the model was made for shorter sequences, or has a shape that the device's kernels do not take.

@@ -8,8 +8,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/shared_memory.h"
+#include "engine/argument_shapes.h"
 #include "engine/engine.h"
 #include "engine/model_parts.h"
+#include "engine/sample_exchange.h"
 #include "engine/team.h"
 #include "engine/wire.h"
 #include "model/placements.h"
@@ -204,21 +206,31 @@ const ModelConfig& Engine::whole_config() const { return split_ ? split_->whole_
 void Engine::follow() {
   check(team_ && !team_->leads(), "only the ranks of a team that do not lead it can follow");
   for (;;) {
-    const auto [order, payload] = team_->next();
+    const auto [order, held, payload] = team_->next();
     const OrderSpan span(options_.trace, order);
+    const auto drawn = [&](const std::vector<DrawTask>& tasks, const SamplingParams& sampling) {
+      if (held) team_->hold(order, [&] { return shapes_of(tasks); });
+      if (order != Order::kGenerate) return static_cast<void>(draw(tasks, sampling));
+      for (const TrajectoryPtr& trajectory : draw(tasks, sampling))
+        drawn_here_[{trajectory->prompt->id, trajectory->sample_index}] = trajectory;
+    };
     switch (order) {
       case Order::kGenerate:
-        draw(decode_tasks(payload), options_.sampling);
+        if (payload.front() != 0) drawn_here_.clear();
+        drawn(decode_tasks(payload.substr(1)), options_.sampling);
         break;
       case Order::kGenerateValidation:
-        draw(decode_tasks(payload), options_.validation_sampling);
+        drawn(decode_tasks(payload), options_.validation_sampling);
         break;
       case Order::kGenerateGreedy:
-        draw(decode_tasks(payload), greedy_sampling());
+        drawn(decode_tasks(payload), greedy_sampling());
         break;
-      case Order::kUpdate:
-        train(decode_samples(payload));
+      case Order::kUpdate: {
+        const std::vector<SampleName> names = decode_names(payload);
+        if (held) team_->hold(order, [&] { return shapes_of(names); });
+        train(exchange_samples(team_->work(), names, {}, drawn_here_));
         break;
+      }
       case Order::kSave:
         copy_part(SharedMemory::open(payload, state_bytes()));
         break;
@@ -250,18 +262,33 @@ std::vector<TrajectoryPtr> Engine::draw(const std::vector<DrawTask>& tasks, cons
   const bool tells = !team_->leads() && at(coordinates(team_->layout(), world.rank()), Axis::kTp) == 0;
   const auto parts =
       gather_text(team_->work(), "gather of responses", tells ? encode_trajectories(mine) : std::string(), 0);
-  if (!team_->leads()) return {};
+  if (!team_->leads()) return tells ? mine : std::vector<TrajectoryPtr>();
   std::vector<PromptPtr> prompts;
   for (const DrawTask& task : tasks) prompts.push_back(task.prompt);
-  for (const std::string& part : parts) {
-    if (part.empty()) continue;
-    for (TrajectoryPtr& trajectory : decode_trajectories(part, prompts)) {
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (parts[rank].empty()) continue;
+    for (TrajectoryPtr& trajectory : decode_trajectories(parts[rank], prompts)) {
+      owners_[trajectory.get()] = static_cast<int32_t>(rank);
       if (record) record(trajectory);
       tell_finished(trajectory);
       mine.push_back(std::move(trajectory));
     }
   }
   return mine;
+}
+
+// By the leader, for its team.
+void Engine::tell_update(const std::vector<TrainingSample>& samples) {
+  std::vector<SampleName> names;
+  for (const TrainingSample& sample : samples) {
+    const Trajectory& t = *sample.trajectory;
+    const auto owner = owners_.find(&t);
+    names.push_back({t.prompt->id, t.sample_index, owner == owners_.end() ? 0 : owner->second,
+                     static_cast<uint32_t>(t.prompt->token_ids.size()), static_cast<uint32_t>(t.response_ids.size()),
+                     sample.advantage});
+  }
+  team_->tell(Order::kUpdate, encode_names(names));
+  exchange_samples(team_->work(), names, samples, {});
 }
 
 UpdateStats Engine::train(const std::vector<TrainingSample>& samples) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "data/trajectory_store.h"
 #include "model/decoder.h"
@@ -28,8 +29,14 @@ class Reference {
   // twice.
   Reference(ReferenceOptions options, std::unique_ptr<Decoder> decoder, std::shared_ptr<TrajectoryStore> store);
 
+  virtual ~Reference() = default;
+
   // Stores every response token's log-prob with its trajectory, at the trajectory's temperature, and sets Sample::kl.
   RolloutBatch compute_logprobs(const RolloutBatch& batch);
+
+ protected:
+  virtual std::vector<std::vector<float>> logprobs_of(const RolloutBatch& batch);
+  TrajectoryStore& store() const { return *store_; }
 
  private:
   ReferenceOptions options_;

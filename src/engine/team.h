@@ -34,19 +34,29 @@ constexpr std::string_view name_of(Order order) {
 
 struct Instruction {
   Order order;
+  bool held;  // until its breakpoints are released (Team::hold)
   std::string payload;
+};
+
+// What surrounds a team. All may be empty.
+struct TeamHooks {
+  std::function<void(std::string_view)> on_order;  // what this rank does next ("idle" between orders)
+  // Whether the others of the team are to be held in this method ("update") of the actor: asked of the leader. Then
+  // `hold` of every rank returns when it goes on; `arguments` are their shapes.
+  std::function<bool(std::string_view method)> is_held;
+  std::function<void(std::string_view method, const std::function<std::string()>& arguments)> hold;
 };
 
 class Team {
  public:
   // `orders`: waits as long as the leader takes between verbs. `work`: what verbs exchange, within its timeout.
-  // `on_order`: hears what this rank does next ("idle" between orders); may be empty. `routing`: of all ranks.
-  Team(std::unique_ptr<Communicator> orders, std::unique_ptr<Communicator> work, Layout layout,
-       std::function<void(std::string_view)> on_order = {}, Routing routing = {})
+  // `routing`: of all ranks.
+  Team(std::unique_ptr<Communicator> orders, std::unique_ptr<Communicator> work, Layout layout, TeamHooks hooks = {},
+       Routing routing = {})
       : orders_(std::move(orders)),
         work_(std::move(work)),
         layout_(layout),
-        on_order_(std::move(on_order)),
+        hooks_(std::move(hooks)),
         routing_(std::move(routing)) {}
 
   bool leads() const { return work_->rank() == 0; }
@@ -60,14 +70,26 @@ class Team {
   }
 
   void tell(Order order, const std::string& payload) {  // the leader
-    broadcast_text(*orders_, "order", static_cast<char>(order) + payload, 0);
+    const bool held = hooks_.is_held && hooks_.is_held(name_of(order));
+    broadcast_text(*orders_, "order", std::string{static_cast<char>(order), static_cast<char>(held)} + payload, 0);
+    if (held) hold(order, {});
   }
   Instruction next() {  // the others
-    if (on_order_) on_order_("idle");
+    if (hooks_.on_order) hooks_.on_order("idle");
     const std::string message = broadcast_text(*orders_, "order", {}, 0);
     const auto order = static_cast<Order>(message.at(0));
-    if (on_order_) on_order_(name_of(order));
-    return {order, message.substr(1)};
+    if (hooks_.on_order) hooks_.on_order(name_of(order));
+    return {order, message.at(1) != 0, message.substr(2)};
+  }
+  void hold(Order order, const std::function<std::string()>& arguments) const {
+    if (hooks_.hold) hooks_.hold(name_of(order), arguments);
+  }
+
+  // Bytes of orders that went out since the last call.
+  int64_t take_order_bytes() {
+    const int64_t bytes = orders_->traffic().bytes_sent;
+    orders_->reset_traffic();
+    return bytes;
   }
 
   // The others are gone: the leader's end is told to nobody.
@@ -77,7 +99,7 @@ class Team {
  private:
   std::unique_ptr<Communicator> orders_, work_;
   Layout layout_;
-  std::function<void(std::string_view)> on_order_;
+  TeamHooks hooks_;
   Routing routing_;
   bool abandoned_ = false;
 };

@@ -45,6 +45,14 @@ double PhaseTimer::seconds(std::string_view name) const {
   return 0;
 }
 
+std::string PhaseTimer::open() const {
+  const std::lock_guard lock(mutex_);
+  std::string names;
+  for (const Phase& phase : phases_)
+    if (phase.open > 0) names += (names.empty() ? "" : ", ") + phase.name;
+  return names;
+}
+
 void PhaseTimer::report(Metrics& metrics) const {
   const std::lock_guard lock(mutex_);
   const auto now = Clock::now();

@@ -37,6 +37,7 @@ class PhaseTimer {
   [[nodiscard]] Scope scope(std::string_view name);
 
   double seconds(std::string_view name) const;  // 0 for a name never opened; an open scope counts up to now
+  std::string open() const;                     // names of the phases that are open, outer ones first: "step, gen"
   void report(Metrics& metrics) const;          // timing_s/<name> of those opened since reset()
   void reset();                                 // for the next step; a scope still open counts from now
 

@@ -50,6 +50,7 @@ void Communicator::exchange(std::string_view operation, std::span<const SendPart
   const auto out = between_ranks(rank_, size_, sends, traffic_.bytes_sent);
   const auto in = between_ranks(rank_, size_, receives, traffic_.bytes_received);
   ++traffic_.calls;
+  const InFlight::Scope shown(in_flight_.get(), operation);
   if (!observer_) return transfer(operation, out, in);
   const auto begin = std::chrono::steady_clock::now();
   transfer(operation, out, in);
@@ -59,6 +60,7 @@ void Communicator::exchange(std::string_view operation, std::span<const SendPart
 std::unique_ptr<Communicator> Communicator::split(std::span<const int> ranks) {
   std::unique_ptr<Communicator> part = make_part(ranks);
   part->observer_ = observer_;
+  part->in_flight_ = in_flight_;
   return part;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "parallel/in_flight.h"
 
 namespace tandem {
 
@@ -65,6 +66,9 @@ class Communicator {
   std::unique_ptr<Communicator> split(std::span<const int> ranks);
   std::unique_ptr<Communicator> duplicate();
 
+  // Exchanges of this one, and of those split off from now on, are told to `where`; null: to nobody.
+  void show_in(std::shared_ptr<InFlight> where) { in_flight_ = std::move(where); }
+
   // Within this rank, `height` runs of `width` bytes, from and to memory where they begin so many bytes apart.
   virtual void copy_rows(std::byte* to, size_t to_pitch, const std::byte* from, size_t from_pitch, size_t width,
                          size_t height) const;
@@ -87,6 +91,7 @@ class Communicator {
   int rank_, size_;
   Traffic traffic_;
   std::shared_ptr<const ExchangeObserver> observer_;
+  std::shared_ptr<InFlight> in_flight_;
 };
 
 // For errors a user reads: how long a rank waits for its peers.

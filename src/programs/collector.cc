@@ -56,6 +56,16 @@ PromptList take_unseen(const PromptSource& prompts, size_t count, std::set<uint6
   return fresh;
 }
 
+// Steps of another size than the data's batches cross the end of an epoch, where a prompt may come again.
+PromptList take_distinct(const PromptSource& prompts, size_t count) {
+  std::set<uint64_t> seen;
+  size_t taken = 0;
+  PromptList all;
+  while (all.size() < count)
+    for (PromptPtr& prompt : take_unseen(prompts, count - all.size(), seen, taken)) all.push_back(std::move(prompt));
+  return all;
+}
+
 }  // namespace
 
 ScoredBatch Collector::draw(const PromptList& prompts) {
@@ -70,7 +80,7 @@ ScoredBatch Collector::draw(const PromptList& prompts) {
 
 ScoredBatch Collector::collect(const PromptSource& prompts) {
   metrics_ = {};
-  return options_.filter_groups ? collect_filtered(prompts) : draw(prompts(options_.prompts_per_step));
+  return options_.filter_groups ? collect_filtered(prompts) : draw(take_distinct(prompts, options_.prompts_per_step));
 }
 
 ScoredBatch Collector::collect_filtered(const PromptSource& prompts) {

@@ -34,6 +34,7 @@ class Collector {
   // missing. Groups of one always stay. A prompt that comes twice in a step is drawn once, since its samples would be
   // the same. DataError saying how many groups differed when the bound is reached.
   ScoredBatch collect(const PromptSource& prompts);
+  void set_prompts_per_step(size_t prompts) { options_.prompts_per_step = prompts; }
 
   Metrics metrics() const { return metrics_; }  // of the last collect(): training/num_gen_batches and kin
 

@@ -1,8 +1,11 @@
-// How this folder's records cross worker groups; see control/dispatch.h.
+// How this folder's records cross worker groups (control/dispatch.h), and what their methods are called.
 #pragma once
 
-#include "control/dispatch.h"
+#include "control/worker_group.h"
+#include "engine/critic.h"
 #include "engine/engine.h"
+#include "engine/reference.h"
+#include "engine/token_advantages.h"
 #include "reward/reward_worker.h"
 
 namespace tandem {
@@ -27,5 +30,44 @@ struct Dispatch<CorrectedBatch> {
     return {Dispatch<RolloutBatch>::merge(samples), parts.front().metrics};
   }
 };
+
+template <>
+inline constexpr std::string_view kMethodName<&Engine::generate> = "actor.generate";
+template <>
+inline constexpr std::string_view kMethodName<&Engine::generate_greedy> = "actor.generate_greedy";
+template <>
+inline constexpr std::string_view kMethodName<&Engine::generate_validation> = "actor.validate";
+template <>
+inline constexpr std::string_view kMethodName<&Engine::correct_rollout> = "actor.correct_rollout";
+template <>
+inline constexpr std::string_view kMethodName<&Engine::compute_squared_probs> = "actor.squared_probs";
+template <>
+inline constexpr std::string_view kMethodName<&Engine::update_policy> = "actor.update";
+template <>
+inline constexpr std::string_view kMethodName<&Reference::compute_logprobs> = "reference.logprobs";
+template <>
+inline constexpr std::string_view kMethodName<&TokenAdvantages::estimate> = "advantages.estimate";
+template <>
+inline constexpr std::string_view kMethodName<&Critic::compute_values> = "critic.values";
+template <>
+inline constexpr std::string_view kMethodName<&Critic::update_values> = "critic.update";
+template <>
+inline constexpr std::string_view kMethodName<&RewardWorker::score> = "reward.score";
+
+inline constexpr std::string_view kMethodNames[] = {
+    kMethodName<&Engine::generate>,
+    kMethodName<&Engine::generate_greedy>,
+    kMethodName<&Engine::generate_validation>,
+    kMethodName<&Engine::correct_rollout>,
+    kMethodName<&Engine::compute_squared_probs>,
+    kMethodName<&Engine::update_policy>,
+    kMethodName<&Reference::compute_logprobs>,
+    kMethodName<&TokenAdvantages::estimate>,
+    kMethodName<&Critic::compute_values>,
+    kMethodName<&Critic::update_values>,
+    kMethodName<&RewardWorker::score>,
+};
+
+inline std::string shapes_of(const TokenAdvantageRequest& request) { return shapes_of(request.samples); }
 
 }  // namespace tandem

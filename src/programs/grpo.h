@@ -12,6 +12,7 @@ class Grpo final : public Program {
       : options_(options), roles_(roles), experience_(options, roles) {}
 
   StepResult step(const PromptSource& prompts, int64_t steps_done) override;
+  void set_prompts_per_step(size_t prompts) override { experience_.set_prompts_per_step(prompts); }
   double kl_coefficient() const override { return experience_.kl_coefficient(); }
   void restore(double kl_coefficient) override { experience_.restore(kl_coefficient); }
 

@@ -40,6 +40,8 @@ class Program {
   virtual ~Program() = default;
   // `steps_done`: steps of the run before this one.
   virtual StepResult step(const PromptSource& prompts, int64_t steps_done) = 0;
+  // Of the steps from now on, instead of ProgramOptions::collect's.
+  virtual void set_prompts_per_step(size_t prompts) = 0;
   // All that it remembers from step to step; a checkpoint holds it.
   virtual double kl_coefficient() const = 0;
   virtual void restore(double kl_coefficient) = 0;
@@ -66,6 +68,7 @@ class Experience {
 
   double kl_coefficient() const { return kl_.state(); }
   void restore(double kl_coefficient) { kl_.restore(kl_coefficient); }
+  void set_prompts_per_step(size_t prompts) { collector_.set_prompts_per_step(prompts); }
 
  private:
   ProgramOptions options_;

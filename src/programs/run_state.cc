@@ -25,7 +25,7 @@ void write_progressed(const fs::path& folder, const Progressed& progressed) {
 }  // namespace
 
 uint64_t run_state_bytes(const StatefulRoles& roles) {
-  return roles.actor.state_bytes() + (roles.critic != nullptr ? state_copy_bytes(roles.critic->decoder()) : 0);
+  return roles.actor.state_bytes() + (roles.critic != nullptr ? roles.critic->state_bytes() : 0);
 }
 
 void copy_run_state(const StatefulRoles& roles, Progressed progressed, RunState& into) {

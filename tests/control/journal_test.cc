@@ -37,8 +37,8 @@ struct Session {
       : journal({folder / "journal", JournalSync::kStep, fingerprint}) {}
 
   // A step of two samples of prompt `step`, each with a reward.
-  void make(int64_t step, bool commit = true) {
-    journal.begin_step(step);
+  void make(int64_t step, bool commit = true, const std::string& layout = "fsdp4") {
+    journal.begin_step(step, layout);
     const PromptPtr prompt = prompt_of(static_cast<uint64_t>(step));
     for (uint32_t i = 0; i < 2; ++i) {
       const TrajectoryPtr t = sample_of(prompt, i, static_cast<uint64_t>(step - 1));
@@ -48,8 +48,8 @@ struct Session {
     }
     if (commit) journal.commit(static_cast<uint64_t>(step), 2);
   }
-  TrajectoryPtr recall(int64_t step, uint32_t index, uint64_t version) {
-    journal.begin_step(step);
+  TrajectoryPtr recall(int64_t step, uint32_t index, uint64_t version, const std::string& layout = "fsdp4") {
+    journal.begin_step(step, layout);
     TrajectoryPtr t = journal.recall(false, prompt_of(static_cast<uint64_t>(step)), index, version);
     if (t) kept.push_back(t);
     return t;
@@ -99,6 +99,30 @@ TEST(Journal, KnowsOnlyTheVerySample) {
   EXPECT_EQ(again.journal.recall(false, other, 1, 0), nullptr) << "of another text";
   const TrajectoryPtr unknown = sample_of(prompt_of(1), 0, 0);
   EXPECT_EQ(again.journal.recall_reward(*unknown), std::nullopt) << "a sample of validation";
+}
+
+TEST(Journal, ForgetsWhatTheWeightsOfAnotherLayoutDrew) {
+  const TempFolder folder;
+  {
+    Session session(folder);
+    for (int64_t step = 1; step <= 3; ++step) session.make(step);
+  }
+  {
+    Session session(folder);
+    // Back to the state after step 1, with fewer ranks: step 2's samples were drawn by these very weights.
+    EXPECT_NE(session.recall(2, 0, 1, "fsdp3"), nullptr);
+    EXPECT_EQ(session.journal.last_committed(), 2);
+    EXPECT_EQ(session.recall(3, 0, 2, "fsdp3"), nullptr);
+  }
+  {
+    Session again(folder);  // what is forgotten stays so, and what is drawn anew does not
+    EXPECT_EQ(again.journal.samples_after(2), 0U);
+    again.make(3, true, "fsdp3");
+  }
+  Session last(folder);
+  EXPECT_EQ(last.journal.last_committed(), 3);
+  EXPECT_NE(last.recall(2, 1, 1, "fsdp3"), nullptr);
+  EXPECT_NE(last.recall(3, 1, 2, "fsdp3"), nullptr);
 }
 
 TEST(Journal, CutsWhatAKillLeftUnfinished) {
@@ -193,7 +217,7 @@ TEST(Journal, AFullDiskStopsNothing) {
   spill(folder / "journal", "a file where the folder should be");
   Session run(folder);
   run.make(1);
-  EXPECT_EQ(run.journal.take_metrics().get("perf/journal_failed_writes"), 5);
+  EXPECT_EQ(run.journal.take_metrics().get("perf/journal_failed_writes"), 6);
   fs::remove(folder / "journal");
   run.make(2);
   EXPECT_EQ(Session(folder).journal.samples_after(0), 2U);

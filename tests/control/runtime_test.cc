@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <thread>
 
 #include "control/pulse.h"
@@ -129,6 +130,63 @@ TEST(LocalProcesses, AProgramThatIsNotThereIsSaid) {
   spec.program = "/no/such/program";
   EXPECT_THROW(runtime->start({spec}), IoError);
   EXPECT_TRUE(runtime->workers().empty());
+}
+
+TEST(LocalProcesses, TryingOutLeavesTheGroupAlone) {
+  const auto runtime = local_processes({});
+  runtime->start({shell(1, "exec sleep 60")});
+  EXPECT_TRUE(runtime->try_out({shell(2, "exit 0"), shell(3, "sleep 0.05")}, 5s));
+  EXPECT_FALSE(runtime->try_out({shell(2, "exit 0"), shell(3, "exit 1")}, 5s));
+  EXPECT_FALSE(runtime->try_out({shell(2, "exec sleep 60")}, 50ms));
+  WorkerSpec missing = shell(2, "");
+  missing.program = "/no/such/program";
+  EXPECT_FALSE(runtime->try_out({missing}, 5s));
+  EXPECT_FALSE(runtime->lost());
+  EXPECT_EQ(runtime->workers().size(), 1U);
+}
+
+TEST(LocalProcesses, ALossIsForgottenWithItsGroup) {
+  const auto runtime = local_processes({});
+  runtime->start({shell(1, "exit 3")});
+  ASSERT_TRUE(soon([&] { return runtime->lost().has_value(); }));
+  runtime->end(0ms);
+  EXPECT_FALSE(runtime->lost());
+}
+
+TEST(WorkerThreads, LiveAndAreLostByWhatTheyThrow) {
+  std::atomic<bool> go{false};
+  const auto runtime = worker_threads([&](const WorkerSpec& spec, const auto& tell) {
+    tell("work");
+    while (!go) std::this_thread::sleep_for(1ms);
+    if (spec.rank == 2) throw IoError("no more disk");
+  });
+  runtime->start({shell(1, ""), shell(2, "")});
+  ASSERT_TRUE(soon([&] { return runtime->workers()[1].doing == "work"; }));
+  EXPECT_EQ(runtime->workers()[0].state, WorkerState::kRunning);
+  EXPECT_FALSE(runtime->lost());
+  go = true;
+  ASSERT_TRUE(soon([&] { return runtime->lost().has_value(); }));
+  EXPECT_EQ(runtime->lost()->rank, 2);
+  EXPECT_NE(describe_loss(*runtime->lost()).find("no more disk"), std::string::npos);
+  runtime->end(0ms);
+  EXPECT_TRUE(runtime->workers().empty());
+  EXPECT_FALSE(runtime->lost());
+}
+
+TEST(Pulse, TellsWhatAWorkerWaitsFor) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+  {
+    Pulse pulse(ends[1], 5ms);
+    pulse.ask([] { return std::string("sum of losses"); });
+    std::string words;
+    do {
+      char text[64];
+      words.assign(text, static_cast<size_t>(std::max<ssize_t>(0, ::recv(ends[0], text, sizeof(text), 0))));
+    } while (words == "start");
+    EXPECT_EQ(words, "start, in the exchange 'sum of losses'");
+  }
+  ::close(ends[0]);
 }
 
 TEST(Pulse, TellsWhatIsDoneAtOnceAndAgain) {

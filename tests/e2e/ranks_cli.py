@@ -43,6 +43,10 @@ def responses(folder):
     return [(s["prompt_ids"], s["response_ids"]) for s in lines(f"{folder}/samples.jsonl")]
 
 
+def steady(metrics):
+    return [{k: v for k, v in m.items() if not k.startswith(("timing", "perf/", "rollout/"))} for m in metrics]
+
+
 def children(pid):
     """Of a process: those that run still."""
     found = []
@@ -90,6 +94,9 @@ def trains_and_resumes():
     metrics = lines("two/metrics.jsonl")
     expect([m["training/global_step"] for m in metrics] == list(range(1, STEPS + 1)), "steps are missing", str(metrics))
     expect("actor/rank_imbalance" in metrics[0], "the imbalance is not reported", str(metrics[0]))
+    output = run(*words("threads", trainer__runtime="threads"))
+    expect("as threads" in output and weights("threads") == weights("two"), "threads as ranks end elsewhere", output)
+    expect(steady(lines("threads/metrics.jsonl")) == steady(metrics), "threads as ranks have other metrics", output)
     run(*words("one", ranks=1))
     first = 16  # samples of a step, drawn before anything was learnt
     expect(responses("two")[:first] == responses("one")[:first], "two ranks draw other tokens than one")

@@ -1,5 +1,5 @@
-"""Ranks as Ray actors: ray_cli.py PROGRAM VENV. The run starts a Ray of its own, ends as one of local processes does, also
-after a rank is killed, and leaves no process. Exit code 77: no Ray here. Standard library only."""
+"""Ranks as Ray actors: ray_cli.py PROGRAM VENV. The run starts a Ray of its own, ends as one of local processes and one of
+threads does, also after a rank is killed, and leaves no process. Exit code 77: no Ray here. Standard library only."""
 import os
 import signal
 import sys
@@ -13,8 +13,9 @@ VENV = sys.argv[2]
 
 
 def words(folder, runtime, **overrides):
-    ray = {"trainer__runtime": "ray", "trainer__ray__autostart": True} if runtime == "ray" else {}
-    return settings(folder, steps=STEPS, pause=0.02, trainer__n_gpus_per_node=2, trainer__device="cpu", **ray, **overrides)
+    ray = {"trainer__ray__autostart": True} if runtime == "ray" else {}
+    return settings(folder, steps=STEPS, pause=0.02, trainer__n_gpus_per_node=2, trainer__device="cpu",
+                    trainer__runtime=runtime, **ray, **overrides)
 
 
 def weights(folder):
@@ -58,6 +59,7 @@ def main():
     write("reward.py", REWARD)
     run("data", "arithmetic", "--out", "data", "--seed", "3")
     run(*words("local", "local"))
+    same_as_local("threads", run(*words("threads", "threads")))
     before = running("tandem_ray_")
     begin = time.monotonic()
     output = run(*words("calm", "ray"))

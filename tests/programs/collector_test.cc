@@ -80,6 +80,18 @@ TEST(Collector, APromptThatComesAgainIsNotDrawnAgain) {
   EXPECT_EQ(ids.size(), 5U);
 }
 
+TEST(Collector, AStepAcrossTheEndOfTheDataHasEachPromptOnce) {
+  Filtered filtered("AB", {}, 6);
+  filtered.collector.emplace(CollectOptions{.prompts_per_step = 4}, *filtered.run.actor, *filtered.run.reward);
+  for (int step = 0; step < 3; ++step) {
+    std::set<uint64_t> prompts;
+    const ScoredBatch batch = filtered.collect();
+    for (const Sample& sample : batch.samples) prompts.insert(sample.prompt_id);
+    EXPECT_EQ(prompts.size(), 4U) << step;
+    EXPECT_EQ(batch.samples.size(), 16U) << step;
+  }
+}
+
 TEST(Collector, MetricsByName) {
   Filtered by_key("A", {.filter_metric = "x"});
   EXPECT_EQ(by_key.collect().samples.size(), 20U);
