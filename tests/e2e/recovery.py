@@ -24,8 +24,8 @@ HEARTBEAT = 1
 RAY = {}
 
 
-def words(folder, ranks, **overrides):
-    return settings(folder, steps=STEPS, pause=0.01, trainer__n_gpus_per_node=ranks, trainer__device="cpu",
+def words(folder, ranks, pause=0.01, **overrides):
+    return settings(folder, steps=STEPS, pause=pause, trainer__n_gpus_per_node=ranks, trainer__device="cpu",
                     trainer__fault__heartbeat_timeout=HEARTBEAT, trainer__checkpoint__memory_freq=3,
                     trainer__save_freq=4, **RAY, **overrides)
 
@@ -151,7 +151,8 @@ def trial(number, kind, ranks, source, step_seconds):
 
 def too_many_losses(ranks):
     """The breaker: the second loss ends the run, with its state on disk; started again it ends as the undisturbed one."""
-    command = words("breaker", ranks, trainer__fault__max_restarts=1)
+    # On Ray ranks are back late: steps that take longer leave time for the second loss.
+    command = words("breaker", ranks, pause=0.04 if RAY else 0.01, trainer__fault__max_restarts=1)
     process = start(*command)
     for steps in (1, 3):
         deadline = time.monotonic() + 60
