@@ -60,9 +60,9 @@ Decoder new_decoder(const ModelConfig& config, at::Device device) {
   return {config, placed_weights(std::move(weights), device, true), kPositions};
 }
 
-class OneRank {
+class RankByRank {
  public:
-  OneRank(Decoder& decoder, int ranks)
+  RankByRank(Decoder& decoder, int ranks)
       : decoder_(decoder), optimizer_(decoder.weights(), optimizer_options()), group_(make_local_group(ranks)) {}
 
   Optimizer& optimizer() { return optimizer_; }
@@ -164,7 +164,7 @@ bool trains_as_one_rank(Communicator& world, const Layout& layout, const ModelCo
                        second = sharded.gathered(optimizer.second_moment());
   if (world.rank() != 0) return true;
   Decoder alone = new_decoder(config, device);
-  OneRank reference(alone, layout.world());
+  RankByRank reference(alone, layout.world());
   for (uint64_t step = 0; step < kSteps; ++step) reference.update(random_samples(config, step));
   return same_bits(decoder.weights(), alone.weights()) && same_bits(exact, masters(alone.weights())) &&
          same_bits(first, reference.optimizer().first_moment()) &&

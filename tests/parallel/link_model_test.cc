@@ -65,7 +65,7 @@ class RecordingCommunicator : public Communicator {
  public:
   RecordingCommunicator(Communicator& inner, ExchangeList& record)
       : Communicator(inner.rank(), inner.size()), inner_(inner), record_(record) {}
-  std::unique_ptr<Communicator> split(std::span<const int> ranks) override { return inner_.split(ranks); }
+  std::unique_ptr<Communicator> make_part(std::span<const int> ranks) override { return inner_.split(ranks); }
 
  protected:
   void transfer(std::string_view operation, std::span<const SendPart> sends,

@@ -150,7 +150,7 @@ TEST(SplitSampler, RowsStayWhereTheyAre) {
      public:
       Counting(std::unique_ptr<Communicator> real, int64_t& bytes)
           : Communicator(real->rank(), real->size()), real_(std::move(real)), bytes_(bytes) {}
-      std::unique_ptr<Communicator> split(std::span<const int> ranks) override { return real_->split(ranks); }
+      std::unique_ptr<Communicator> make_part(std::span<const int> ranks) override { return real_->split(ranks); }
 
      private:
       void transfer(std::string_view operation, std::span<const SendPart> sends,

@@ -197,7 +197,7 @@ class SlowCommunicator : public Communicator {
  public:
   SlowCommunicator(std::unique_ptr<Communicator> inner, const std::atomic<bool>& slow)
       : Communicator(inner->rank(), inner->size()), inner_(std::move(inner)), slow_(slow) {}
-  std::unique_ptr<Communicator> split(std::span<const int> ranks) override {
+  std::unique_ptr<Communicator> make_part(std::span<const int> ranks) override {
     return std::make_unique<SlowCommunicator>(inner_->split(ranks), slow_);
   }
 
