@@ -1,8 +1,10 @@
 // A checkpoint or a copy in memory made at one layout is the state at every other, bit for bit; each rank reads its
 // part of the files alone.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -23,14 +25,16 @@ const std::vector<Layout> kTeamLayouts = {
     {.pp = 2},       {.pp = 4},       {.dp_shard = 2, .tp = 2},
 };
 
-ModelConfig small_policy() {
-  ModelConfig c;
-  c.architecture = Architecture::kQwen3;
-  c.qk_norm = c.tie_word_embeddings = true;
-  c.vocab_size = 640, c.hidden_size = 32, c.intermediate_size = 144, c.num_hidden_layers = 4;
-  c.num_attention_heads = 8, c.num_key_value_heads = 4, c.head_dim = 8;
-  c.max_position_embeddings = 64;
-  return c;
+// A Qwen3 with a tied embedding.
+ModelConfig small_policy(const fs::path& folder, int64_t vocab = 640, int64_t width = 32, int64_t inner = 144) {
+  fs::create_directories(folder);
+  std::ofstream(folder / "config.json") << fmt::format(
+      R"({{"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": {}, "hidden_size": {},
+          "intermediate_size": {}, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
+          "head_dim": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+          "tie_word_embeddings": true, "hidden_act": "silu", "attention_bias": false}})",
+      vocab, width, inner);
+  return load_model_config(folder);
 }
 
 EngineOptions small_options(const fs::path& model) {
@@ -47,11 +51,10 @@ EngineOptions small_options(const fs::path& model) {
   return o;
 }
 
-// A model's folder, whose weights take a while to be alike by chance.
-void write_policy(const fs::path& folder) {
-  DecoderWeights weights = empty_weights(small_policy());
+void write_policy(const fs::path& folder, const ModelConfig& config) {
+  DecoderWeights weights = empty_weights(config);
   init_random(weights, 8);
-  save_weights(folder, small_policy(), weights, DType::kBF16);
+  save_weights(folder, config, weights, DType::kBF16);
 }
 
 void with_ranks(const Layout& layout, const EngineOptions& options,
@@ -99,7 +102,7 @@ void expect_same(const ModelStateCopy& found, const ModelStateCopy& wanted) {
 TEST(AnyLayout, ReadsWhatEveryOtherSaved) {
   const ScratchFolder folder;
   const fs::path model = folder / "model";
-  write_policy(model);
+  write_policy(model, small_policy(model));
   const EngineOptions options = small_options(model);
   Engine alone(options, nullptr, std::make_shared<TrajectoryStore>());
   alone.update_policy(learnt_from(alone));
@@ -141,7 +144,7 @@ TEST(AnyLayout, ReadsWhatEveryOtherSaved) {
 // on as those would have.
 TEST(AnyLayout, RestoresWhatEveryOtherKeptInMemory) {
   const ScratchFolder folder;
-  write_policy(folder / "model");
+  write_policy(folder / "model", small_policy(folder / "model"));
   EngineOptions options = small_options(folder / "model");
   options.read_on_joining = true;
   ModelStateCopy kept, after;
@@ -175,13 +178,14 @@ TEST(AnyLayout, RestoresWhatEveryOtherKeptInMemory) {
 // Fully sharded and tensor-parallel ranks read the model's file once between them.
 TEST(LazyLoading, RanksReadTheFileOnce) {
   const ScratchFolder folder;
-  write_policy(folder / "model");
+  const ModelConfig config = small_policy(folder / "model");
+  write_policy(folder / "model", config);
   EngineOptions options = small_options(folder / "model");
   Engine alone(options, nullptr, std::make_shared<TrajectoryStore>());
   ModelStateCopy wanted;
   alone.copy_state(wanted);
   options.read_on_joining = true;
-  const auto size = static_cast<double>(2 * num_parameters(small_policy()));  // bf16
+  const auto size = static_cast<double>(2 * num_parameters(config));  // bf16
   for (const Layout& layout :
        {Layout{.dp_shard = 2}, Layout{.dp_shard = 4}, Layout{.tp = 2}, Layout{.tp = 4}, Layout{.dp_shard = 2, .tp = 2}})
     with_ranks(layout, options, [&](Engine& leader, TrajectoryStore&) {
@@ -207,13 +211,13 @@ int64_t anonymous_bytes() {
 
 // No rank has the whole model before it generates: together they hold it once.
 TEST(LazyLoading, RanksHoldTheirPartsAlone) {
-  ModelConfig config = small_policy();
-  config.vocab_size = 8192, config.hidden_size = 256, config.intermediate_size = 1024;
   const ScratchFolder folder;
-  DecoderWeights weights = empty_weights(config);
-  init_random(weights, 8);
-  save_weights(folder / "model", config, weights, DType::kBF16);
-  weights = {};
+  const ModelConfig config = small_policy(folder / "model", 8192, 256, 1024);
+  {
+    const DecoderWeights weights = empty_weights(config);  // random ones of this size take seconds
+    for (const NamedTensor& parameter : parameters(weights)) std::ranges::fill(values(parameter.tensor), 0.01f);
+    save_weights(folder / "model", config, weights, DType::kBF16);
+  }
   EngineOptions options = small_options(folder / "model");
   const auto whole = static_cast<int64_t>(4 * num_parameters(config));
   ASSERT_GT(whole, 20 << 20);
@@ -223,8 +227,11 @@ TEST(LazyLoading, RanksHoldTheirPartsAlone) {
       const int64_t before = anonymous_bytes();
       with_ranks(layout, options, [&](Engine&, TrajectoryStore&) {
         const int64_t more = anonymous_bytes() - before;
-        if (lazy) EXPECT_LT(more, 3 * whole / 2) << layout_name(layout);
-        if (!lazy && layout.tp == 1) EXPECT_GT(more, 3 * whole) << "this test cannot see what ranks hold";
+        if (lazy) {
+          EXPECT_LT(more, 3 * whole / 2) << layout_name(layout);
+        } else if (layout.tp == 1) {
+          EXPECT_GT(more, 3 * whole) << "this test cannot see what ranks hold";
+        }
       });
     }
 }
