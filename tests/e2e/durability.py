@@ -18,9 +18,9 @@ SHIM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "storage_faults.
 PAUSE = 0.003  # a reward's, so that kills meet sampling too
 
 
-def words(folder, **overrides):
+def words(folder, pause=PAUSE, **overrides):
     ranks = dict(trainer__n_gpus_per_node=RANKS, trainer__device="cpu") if RANKS > 1 else {}
-    return settings(folder, steps=STEPS, pause=PAUSE, trainer__max_actor_ckpt_to_keep=3, **ranks, **overrides)
+    return settings(folder, steps=STEPS, pause=pause, trainer__max_actor_ckpt_to_keep=3, **ranks, **overrides)
 
 
 def state(folder):
@@ -78,7 +78,7 @@ def finish(folder, what, **overrides):
 
 def nothing_is_drawn_again():
     """A kill in the middle of a step: the next process takes every finished sample from the journal."""
-    process = start(settings("early", steps=STEPS, pause=0.05))
+    process = start(words("early", pause=0.05))
     deadline = time.monotonic() + 60
     while samples_in_journal("early").get(2, 0) < 16:
         expect(process.poll() is None and time.monotonic() < deadline, "the run to kill did not get going")
