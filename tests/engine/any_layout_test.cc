@@ -21,8 +21,17 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::vector<Layout> kTeamLayouts = {
-    {.dp_shard = 2}, {.dp_shard = 4}, {.dp_replicate = 2, .dp_shard = 2}, {.tp = 2}, {.tp = 4},
-    {.pp = 2},       {.pp = 4},       {.dp_shard = 2, .tp = 2},
+    {.dp_shard = 2},
+    {.dp_shard = 4},
+    {.dp_replicate = 2, .dp_shard = 2},
+    {.tp = 2},
+    {.tp = 4},
+    {.pp = 2},
+    {.pp = 4},
+    {.dp_shard = 2, .tp = 2},
+    {.cp = 2},
+    {.pp = 2, .tp = 2},
+    {.pp = 2, .dp_shard = 2},
 };
 
 // A Qwen3 with a tied embedding.
