@@ -34,7 +34,7 @@ template <class Worker>
 class WorkerGroup {
  public:
   explicit WorkerGroup(std::vector<std::shared_ptr<Worker>> workers, CallObserver observer = {})
-      : workers_(std::move(workers)), observer_(observer) {
+      : workers_(std::move(workers)), observer_(std::move(observer)) {
     check(!workers_.empty(), "a worker group needs a worker");
   }
 

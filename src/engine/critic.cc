@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-Critic::Critic(CriticOptions options, std::shared_ptr<TrajectoryStore> store)
+Critic::Critic(const CriticOptions& options, std::shared_ptr<TrajectoryStore> store)
     : Critic(options, std::move(store),
              load_value_decoder(options.model_path, options.max_model_len, options.seed, options.device, true)) {}
 

@@ -26,7 +26,7 @@ struct CriticOptions {
 
 class Critic {
  public:
-  Critic(CriticOptions options, std::shared_ptr<TrajectoryStore> store);
+  Critic(const CriticOptions& options, std::shared_ptr<TrajectoryStore> store);
   virtual ~Critic() = default;
   Critic(const Critic&) = delete;
   Critic& operator=(const Critic&) = delete;

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 
-from driver import REWARD, expect, in_temporary_folder, lines, run, settings, start, write
+from driver import REWARD, expect, in_temporary_folder, lines, run, settings, start, tensor_files, write
 from tiny_model import write_model
 
 STEPS, LOST = 16, 3
@@ -18,11 +18,7 @@ def words(folder, ranks=4, steps=STEPS, pause=0.01, **overrides):
 
 
 def state(folder, step=STEPS):
-    found = []
-    for name in ("huggingface/model.safetensors", "optim.safetensors"):
-        with open(f"{folder}/checkpoints/global_step_{step}/actor/{name}", "rb") as file:
-            found.append(file.read())
-    return found
+    return tensor_files(f"{folder}/checkpoints/global_step_{step}/actor")
 
 
 class Absence(threading.Thread):

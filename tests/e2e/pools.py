@@ -4,7 +4,8 @@ import os
 import signal
 import time
 
-from driver import REWARD, expect, in_temporary_folder, lines, refused, run, settings, start, wait_for_a_step, write
+from driver import (REWARD, expect, in_temporary_folder, lines, refused, run, settings, start, tensor_files, wait_for_a_step,
+                    write)
 from tiny_model import write_model
 
 STEPS = 4
@@ -17,12 +18,7 @@ def words(folder, **overrides):
 
 
 def state(folder):
-    found = {}
-    for role in ("actor", "critic"):
-        for name in ("huggingface/model.safetensors", "optim.safetensors"):
-            with open(f"{folder}/checkpoints/global_step_{STEPS}/{role}/{name}", "rb") as file:
-                found[f"{role}/{name}"] = file.read()
-    return found
+    return tensor_files(f"{folder}/checkpoints/global_step_{STEPS}")
 
 
 def steady(metrics):
@@ -31,6 +27,7 @@ def steady(metrics):
 
 def same(folder, other, output=""):
     a, b = state(folder), state(other)
+    expect(a.keys() == b.keys(), f"{folder}: other files than {other}", output)
     for name in a:
         expect(a[name] == b[name], f"{folder}: {name} differs from {other}'s", output)
     expect(steady(lines(f"{folder}/metrics.jsonl")) == steady(lines(f"{other}/metrics.jsonl")),
