@@ -29,10 +29,10 @@ Config on_ranks(Config config, const std::vector<int>& ranks);
 // How processes work together.
 struct RankPlan {
   Layout layout;
-  Timeout timeout;         // of an exchange
-  bool gpus = false;       // each has one of its own
-  Routing actor = {};      // as the configuration has it: without a network
-  int ranks_per_node = 0;  // 0: as the ranks find it
+  Timeout timeout;                      // of an exchange
+  bool gpus = false;                    // each has one of its own
+  Routing actor = {};                   // as the configuration has it: without a network
+  int ranks_per_node = 0;               // 0: as the ranks find it
   std::vector<std::string> roles = {};  // that have processes of their own; they come after the ranks
   std::vector<int> ranks = {};          // their numbers where some of the planned ones are missing; empty: 0, 1, ...
 

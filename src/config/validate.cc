@@ -294,10 +294,9 @@ void check_trainer(Checker& check, const Config& config) {
   const CommunicationConfig& communication = trainer.communication;
   check.between(communication.ranks_per_node, 0, 1024, "trainer.communication.ranks_per_node");
   check.share(communication.cross_node_share, "trainer.communication.cross_node_share");
-  check.require(communication.cross_node_share_back >= 0 &&
-                    communication.cross_node_share_back <= communication.cross_node_share,
-                "trainer.communication.cross_node_share_back",
-                "must be between 0 and trainer.communication.cross_node_share");
+  check.require(
+      communication.cross_node_share_back >= 0 && communication.cross_node_share_back <= communication.cross_node_share,
+      "trainer.communication.cross_node_share_back", "must be between 0 and trainer.communication.cross_node_share");
   check_pools(check, config);
   check_outlooks(check, trainer);
   check.between(config.numerics.virtual_tp, 1, 1024, "numerics.virtual_tp");

@@ -190,8 +190,8 @@ class Engine {
   uint64_t policy_version_ = 0;
   Loading loading_;
   GeneratorStats generation_;
-  SequenceWork drawn_work_;                // of generation_
-  std::optional<GpuKernelTrace> kernels_;  // while a step is traced
+  SequenceWork drawn_work_;                                            // of generation_
+  std::optional<GpuKernelTrace> kernels_;                              // while a step is traced
   std::map<std::pair<uint64_t, uint32_t>, TrajectoryPtr> drawn_here_;  // DrawnHere, of a rank that follows
   std::unordered_map<const Trajectory*, int32_t> owners_;              // of a step: ranks that have what they drew
 };

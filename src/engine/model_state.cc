@@ -53,7 +53,8 @@ void write_moment_shard(const fs::path& folder, const ModelParts& parts, int ran
                         WritePace* pace) {
   std::vector<TensorSlice> slices;
   std::vector<at::Tensor> boxes;
-  for (const auto& [prefix, moments] : {std::pair(kFirstMoment, &copy.exp_avg), std::pair(kSecondMoment, &copy.exp_avg_sq)}) {
+  for (const auto& [prefix, moments] :
+       {std::pair(kFirstMoment, &copy.exp_avg), std::pair(kSecondMoment, &copy.exp_avg_sq)}) {
     const std::vector<NamedTensor> whole = parameters(*moments);
     for (const Held& held : parts.owned_by(rank)) {
       slices.push_back(parts.slice_of(held, prefix));

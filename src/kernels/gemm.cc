@@ -180,8 +180,8 @@ void gemm_nt(const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
   const int64_t col_block = whole((64 << 10) / 4 / std::max<int64_t>(k, 1), kTileCols);
   const int64_t col_tiles = (n + kTileCols - 1) / kTileCols;
   // Few pieces: each begins with a block that nothing asked for ahead of time.
-  const int64_t grain = std::max<int64_t>({1, (1 << 16) / std::max<int64_t>(1, m * k * kTileCols),
-                                           col_tiles / (2 * omp_get_max_threads())});
+  const int64_t grain = std::max<int64_t>(
+      {1, (1 << 16) / std::max<int64_t>(1, m * k * kTileCols), col_tiles / (2 * omp_get_max_threads())});
   parallel_for(col_tiles, grain, [&](int64_t first, int64_t last) {
     const int64_t end = std::min(n, last * kTileCols);
     for (int64_t jb = first * kTileCols; jb < end; jb += col_block) {

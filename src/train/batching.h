@@ -37,8 +37,8 @@ struct BatchingOptions {
   bool shuffle = false;  // draw new mini-batches in each epoch after the first, by `seed`
   uint64_t seed = 42;
   int64_t max_micro_tokens = 4096;
-  int64_t max_micro_samples = 0;         // 0: only tokens count
-  size_t unit_samples = 1;               // so many neighbours come into the same micro-batch
+  int64_t max_micro_samples = 0;  // 0: only tokens count
+  size_t unit_samples = 1;        // so many neighbours come into the same micro-batch
   // Micro-batches are cut so that all activations fit; a longer sample, or a group whose prompt is worth sharing, keeps
   // those of the last blocks and recomputes the others.
   int64_t activation_bytes = 64 << 20;

@@ -42,8 +42,8 @@ void keep_targets(PackedBatch& batch, int64_t first_token, int64_t end_token);
 int64_t packed_tokens(std::span<const PackItem> items);
 
 // Cuts items into runs of at most `max_tokens` packed tokens (a single item may be longer) and, if positive,
-// `max_items` items. Returns the end of each run. Runs of `unit` items are never cut (and count as one item). A run goes on
-// to `max_shared` tokens, if that is more, while its next item shares the last one's prompt.
+// `max_items` items. Returns the end of each run. Runs of `unit` items are never cut (and count as one item). A run
+// goes on to `max_shared` tokens, if that is more, while its next item shares the last one's prompt.
 std::vector<size_t> split_micro_batches(std::span<const PackItem> items, int64_t max_tokens, int64_t max_items,
                                         size_t unit = 1, int64_t max_shared = 0);
 

@@ -38,7 +38,9 @@ TEST(Layouts, OneRankMoves) {
 class Lonely : public Communicator {
  public:
   explicit Lonely(int64_t& exchanged) : Communicator(0, 1), exchanged_(exchanged) {}
-  std::unique_ptr<Communicator> make_part(std::span<const int>) override { return std::make_unique<Lonely>(exchanged_); }
+  std::unique_ptr<Communicator> make_part(std::span<const int>) override {
+    return std::make_unique<Lonely>(exchanged_);
+  }
   void copy_rows(std::byte* to, size_t to_pitch, const std::byte* from, size_t from_pitch, size_t width,
                  size_t height) const override {
     ++exchanged_;
