@@ -73,7 +73,7 @@ SplitStats split_stats(TensorSplit& split, std::span<const SplitRow> rows, bool 
   return stats;
 }
 
-std::vector<Proposal> greatest(TensorSplit& split, std::vector<Proposal> own) {
+std::vector<Proposal> greatest(TensorSplit& split, const std::vector<Proposal>& own) {
   std::vector<Proposal> best(own.size(), {kNoLogit, -1});
   for (const std::vector<Proposal>& theirs : split.gather_values("proposals of ids", own, {}))
     for (size_t i = 0; i < best.size(); ++i)  // ranks ascend, and so do their ids

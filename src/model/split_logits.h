@@ -29,7 +29,7 @@ struct Proposal {
   float logit;
   int32_t id;
 };
-std::vector<Proposal> greatest(TensorSplit& split, std::vector<Proposal> own);
+std::vector<Proposal> greatest(TensorSplit& split, const std::vector<Proposal>& own);
 
 // What this rank proposes as the id at which the running sum of a row's softmax passes `uniform`: its own if it lies in
 // one of its pieces.
