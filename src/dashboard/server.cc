@@ -168,7 +168,7 @@ class Dashboard::State {
       refuse(response, 403, "this dashboard answers to localhost only; start it with a --host to reach it by name");
       return Server::HandlerResponse::Handled;
     });
-    server_.set_exception_handler([](const Request&, Response& response, std::exception_ptr) {
+    server_.set_exception_handler([](const Request&, Response& response, const std::exception_ptr&) {
       refuse(response, 500, "the dashboard failed on this question");
     });
     add_page();

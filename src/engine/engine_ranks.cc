@@ -206,7 +206,10 @@ const ModelConfig& Engine::whole_config() const { return split_ ? split_->whole_
 void Engine::follow() {
   check(team_ && !team_->leads(), "only the ranks of a team that do not lead it can follow");
   for (;;) {
-    const auto [order, held, payload] = team_->next();
+    const Instruction told = team_->next();
+    const Order order = told.order;
+    const bool held = told.held;
+    const std::string& payload = told.payload;
     const OrderSpan span(options_.trace, order);
     const auto drawn = [&](const std::vector<DrawTask>& tasks, const SamplingParams& sampling) {
       if (held) team_->hold(order, [&] { return shapes_of(tasks); });
