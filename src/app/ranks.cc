@@ -246,7 +246,7 @@ void follow(const Config& config, std::shared_ptr<Team> team, int64_t optimizer_
       if (const auto recorder = trace->get()) recorder->work_done(tokens);
     };
   }
-  Engine engine(std::move(options), &chat.tokenizer(), std::make_shared<TrajectoryStore>());
+  Engine engine(options, &chat.tokenizer(), std::make_shared<TrajectoryStore>());
   engine.join_team(std::move(team));
   engine.follow();
 }
@@ -286,7 +286,7 @@ void serve_role(const Config& config, const std::string& role, RoleLink& link, i
   options.trainer.on_nonfinite = [skip = config.trainer.nonfinite_update == "skip"](const NonFiniteUpdate&) {
     return skip;
   };
-  Critic critic(std::move(options), store);
+  Critic critic(options, store);
   serve_critic(critic, *store, link);
 }
 
