@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/host_memory.h"
 #include "base/rng.h"
 #include "model/sequence_split.h"
 #include "model/tensor_split.h"
@@ -147,7 +146,6 @@ std::optional<Optimizer::StepResult> guarded_step(Optimizer& optimizer, DecoderW
       squares.push_back(kernels::sum_of_squares({&gradient.tensor, 1}));
     return optimizer.step(weights, gradients, total(squares));
   };
-  release_freed_memory();  // what the passes held: a first step's moments take its place
   const Optimizer::StepResult step = std::isfinite(loss) ? make_step() : Optimizer::StepResult{std::nan(""), 0};
   if (std::isfinite(step.grad_norm)) return step;
   if (options.on_nonfinite && options.on_nonfinite({samples, loss, step.grad_norm, optimizer.num_steps(), unchanged}))

@@ -182,10 +182,9 @@ void Pipeline::forward(Chunk& chunk, SampleList samples, size_t begin, size_t en
   at::Tensor x;
   if (!enters(chunk)) x = receive(*before_.activations, before_.peer, pass.batch.tokens);
   // All that a stage may have in flight must fit.
-  const int64_t bytes = pass.batch.tokens.num_tokens() * tandem::activation_bytes_per_token(*chunk.decoder) *
-                        static_cast<int64_t>(steps_ahead() + 1);
-  const bool keep_all = !options.may_recompute || bytes <= options.activation_bytes;
-  pass.activations = chunk.decoder->forward_for_training(pass.batch.tokens, keep_all, x);
+  const int64_t in_flight = pass.batch.tokens.num_tokens() * static_cast<int64_t>(steps_ahead() + 1);
+  pass.activations =
+      chunk.decoder->forward_keeping(pass.batch.tokens, kept_blocks(*chunk.decoder, in_flight, options), x);
   if (!leaves(chunk)) return send(down_, *after_.activations, after_.peer, pass.activations.x_TE);
   if (sharded != nullptr) sharded->finish_gradients();  // the head's may be on their way from the pass before
   keep_own_targets(pass.batch, *chunk.decoder);
